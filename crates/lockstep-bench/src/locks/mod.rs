@@ -1,0 +1,20 @@
+//! Exclusive locks: free, contended, with many waiters, with many guards.
+
+mod many;
+mod ours;
+mod postgres;
+mod redis;
+mod sqlite;
+
+use anyhow::Result;
+
+use crate::measure::Options;
+use crate::table::Table;
+
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let mut table = Table::new();
+    sqlite::rows(options, &mut table)?;
+    redis::rows(options, &mut table)?;
+    postgres::rows(options, &mut table)?;
+    Ok(table.end())
+}

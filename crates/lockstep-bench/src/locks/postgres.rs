@@ -1,0 +1,135 @@
+//! PostgreSQL: a durable insert and delete, and a durable baton written by hand.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures_util::StreamExt;
+use lockstep_testkit::servers::PostgresServer;
+use tokio_postgres::{AsyncMessage, Client, NoTls};
+
+use super::{many, ours};
+use crate::measure::{self, Options, Rate, Work};
+use crate::table::{Goal, Table};
+
+pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
+    let server = PostgresServer::start()?;
+    let url = server.url();
+    let time = options.time;
+    measure::runtime()?.block_on(prepare(&url))?;
+    table.row(
+        options,
+        "postgres, free, 1 client / raw durable pair",
+        Goal::AtLeast(0.9),
+        || raw_pairs(&url, time),
+        || ours::free(&url, 1, time),
+    )?;
+    table.row(
+        options,
+        "postgres, 8 on one lock / durable baton",
+        Goal::AtLeast(0.6),
+        || baton(&url, 8, time),
+        || ours::contended(&url, 8, time),
+    )?;
+    many::waiters(options, table, "postgres", &url, || Ok(None))?;
+    many::guards(options, table, "postgres", &url)
+}
+
+async fn prepare(url: &str) -> Result<()> {
+    let (client, _) = connect(url).await?;
+    client
+        .batch_execute(
+            "CREATE TABLE IF NOT EXISTS raw_held (name text PRIMARY KEY, owner text, until bigint);
+             CREATE TABLE IF NOT EXISTS raw_baton (id int PRIMARY KEY, passed bigint);
+             CREATE TABLE IF NOT EXISTS raw_queue (seq bigserial PRIMARY KEY, who text);
+             INSERT INTO raw_baton VALUES (1, 0) ON CONFLICT DO NOTHING;",
+        )
+        .await?;
+    Ok(())
+}
+
+type Notes = tokio::sync::mpsc::UnboundedReceiver<()>;
+
+async fn connect(url: &str) -> Result<(Client, Notes)> {
+    let (client, mut connection) = tokio_postgres::connect(url, NoTls).await?;
+    let (tell, notes) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut messages =
+            futures_util::stream::poll_fn(move |context| connection.poll_message(context));
+        while let Some(Ok(message)) = messages.next().await {
+            if let AsyncMessage::Notification(_) = message {
+                let _ = tell.send(());
+            }
+        }
+    });
+    Ok((client, notes))
+}
+
+fn raw_pairs(url: &str, time: Duration) -> Result<Rate> {
+    measure::runtime()?.block_on(async {
+        let (client, _) = connect(url).await?;
+        let insert = client.prepare("INSERT INTO raw_held VALUES ($1, $2, $3)").await?;
+        let delete = client.prepare("DELETE FROM raw_held WHERE name = $1 AND owner = $2").await?;
+        let work: Work = Box::new(move |laps| {
+            Box::pin(async move {
+                while laps.go_on() {
+                    client.execute(&insert, &[&"order:42", &"me", &10_000i64]).await?;
+                    client.execute(&delete, &[&"order:42", &"me"]).await?;
+                    laps.lap();
+                }
+                Ok(())
+            })
+        });
+        measure::tasks(time, vec![work]).await
+    })
+}
+
+/// What somebody would write by hand for a fair, durable lock: stand in a queue table, wait to be
+/// notified, work, and pass the turn on in one transaction that also notifies the next. Two
+/// durable commits and a notification per hand-over.
+fn baton(url: &str, clients: usize, time: Duration) -> Result<Rate> {
+    measure::runtime()?.block_on(async {
+        let (starter, _) = connect(url).await?;
+        starter.batch_execute("TRUNCATE raw_queue").await?;
+        let mut workers: Vec<Work> = vec![];
+        for number in 0..clients {
+            workers.push(baton_client(url, number).await?);
+        }
+        // The turn is nobody's until the first in the queue is told.
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let _ = starter.execute(PASS_ON, &[]).await;
+        });
+        measure::tasks(time, workers).await
+    })
+}
+
+const PASS_ON: &str = "WITH next AS (
+    DELETE FROM raw_queue WHERE seq = (SELECT min(seq) FROM raw_queue) RETURNING who
+), passed AS (
+    UPDATE raw_baton SET passed = passed + 1 WHERE id = 1 RETURNING id
+)
+SELECT pg_notify(who, '') FROM next, passed";
+
+async fn baton_client(url: &str, number: usize) -> Result<Work> {
+    let (client, mut notes) = connect(url).await?;
+    let channel = format!("raw_{number}");
+    client.batch_execute(&format!("LISTEN {channel}")).await?;
+    let stand = client.prepare("INSERT INTO raw_queue (who) VALUES ($1)").await?;
+    let pass_on = client.prepare(PASS_ON).await?;
+    client.execute(&stand, &[&channel]).await?;
+    Ok(Box::new(move |laps| {
+        Box::pin(async move {
+            while laps.go_on() {
+                let told = tokio::time::timeout(Duration::from_secs(1), notes.recv()).await;
+                let Ok(told) = told else { continue };
+                told.context("the connection is gone")?;
+                // Stand again before passing on, so that the queue is never empty: a turn that
+                // nobody takes would be lost.
+                client.execute(&stand, &[&channel]).await?;
+                client.execute(&pass_on, &[]).await?;
+                laps.lap();
+            }
+            Ok(())
+        })
+    }))
+}

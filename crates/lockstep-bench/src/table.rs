@@ -1,0 +1,110 @@
+//! Rows of ratios, with their goals.
+
+use anyhow::Result;
+
+use crate::measure::{Options, Rate};
+use crate::noise::Reading;
+
+/// A pass with more than this much of others' work in it is repeated.
+const DISTURBED: f64 = 0.08;
+const REPEATS: usize = 3;
+
+pub(crate) struct Table {
+    rows: usize,
+    missed: Vec<String>,
+}
+
+/// What a row must reach.
+#[derive(Clone, Copy)]
+pub(crate) enum Goal {
+    AtLeast(f64),
+    Shown,
+}
+
+impl Table {
+    pub(crate) fn new() -> Self {
+        println!(
+            "{:<44} {:>10} {:>10}  {:>6} {:<15} {:>6}",
+            "row", "reference", "candidate", "ratio", "[min..max]", "goal"
+        );
+        Self { rows: 0, missed: vec![] }
+    }
+
+    /// Measures both sides in each pass and prints the median of their ratios.
+    pub(crate) fn row(
+        &mut self,
+        options: &Options,
+        name: &str,
+        goal: Goal,
+        mut reference: impl FnMut() -> Result<Rate>,
+        mut candidate: impl FnMut() -> Result<Rate>,
+    ) -> Result<()> {
+        if options.only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
+            return Ok(());
+        }
+        let mut passes = vec![];
+        let mut disturbed = 0;
+        for _ in 0..options.passes {
+            loop {
+                let before = Reading::now();
+                let (raw, ours) = (reference()?, candidate()?);
+                let noise = Reading::now().disturbed_since(&before);
+                if noise > DISTURBED && disturbed < REPEATS {
+                    disturbed += 1;
+                    continue;
+                }
+                passes.push((raw, ours));
+                break;
+            }
+        }
+        self.print(name, goal, passes, disturbed);
+        Ok(())
+    }
+
+    fn print(&mut self, name: &str, goal: Goal, mut passes: Vec<(Rate, Rate)>, disturbed: usize) {
+        let ratio = |(raw, ours): &(Rate, Rate)| ours.per_second / raw.per_second;
+        passes.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+        let middle = &passes[passes.len() / 2];
+        let (least, most) = (ratio(&passes[0]), ratio(&passes[passes.len() - 1]));
+        let (aim, reached) = match goal {
+            Goal::AtLeast(aim) => (format!("{aim:.2}"), ratio(middle) >= aim),
+            Goal::Shown => ("–".into(), true),
+        };
+        let repeated = if disturbed > 0 { format!(" ({disturbed} repeated)") } else { "".into() };
+        println!(
+            "{name:<44} {:>10.0} {:>10.0}  {:>6.2} [{least:>5.2}..{most:>5.2}]  {aim:>6} {}{repeated}",
+            middle.0.per_second,
+            middle.1.per_second,
+            ratio(middle),
+            if reached { "" } else { "MISSED" },
+        );
+        if middle.1.evenness > 0.0 && name.contains("on one lock") {
+            println!("{:<44} least served / most served {:.2}", "", middle.1.evenness);
+            if middle.1.evenness < 0.9 {
+                self.missed.push(format!("{name}: fairness {:.2}", middle.1.evenness));
+            }
+        }
+        self.rows += 1;
+        if !reached {
+            self.missed.push(format!("{name}: {:.2}, wanted {aim}", ratio(middle)));
+        }
+    }
+
+    /// A fact that is not a ratio of two rates.
+    pub(crate) fn fact(&mut self, name: &str, text: &str, reached: bool) {
+        println!("{name:<44} {text} {}", if reached { "" } else { "MISSED" });
+        self.rows += 1;
+        if !reached {
+            self.missed.push(format!("{name}: {text}"));
+        }
+    }
+
+    /// Says what was missed; `true` if nothing was and something was measured.
+    pub(crate) fn end(self) -> bool {
+        for missed in &self.missed {
+            println!("missed: {missed}");
+        }
+        println!("{} rows, {} missed", self.rows, self.missed.len());
+        self.missed.is_empty() && self.rows > 0
+    }
+}

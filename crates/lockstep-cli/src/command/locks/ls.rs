@@ -1,0 +1,118 @@
+use lockstep::{LockView, Page};
+use serde_json::json;
+
+use crate::command::Context;
+use crate::console;
+use crate::duration::rough;
+use crate::exit::{Code, Failure};
+use crate::output::{self, Table, age, lock_json, safe, wall_ms};
+
+/// Lists the locks that are held or waited for.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  lockstep locks ls
+  lockstep locks ls order: --limit 1000
+  lockstep locks ls --json | jq -r '.locks[].name'")]
+pub(crate) struct Args {
+    /// Only names that start like this [default: all]
+    #[arg(default_value = "", hide_default_value = true)]
+    prefix: String,
+
+    /// At most this many, in the order of their names
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+
+    /// Prints JSON: {"locks": [...], "more": false}
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: &Args, context: &Context) -> Result<Code, Failure> {
+    let locks = context.store.open().await?;
+    let page = locks.list(&args.prefix, args.limit).await;
+    let page = page.map_err(|error| context.store.failed(error.into()))?;
+    if args.json {
+        let locks: Vec<_> = page.locks.iter().map(lock_json).collect();
+        console::print(&output::json(&json!({ "locks": locks, "more": page.more })))?;
+        return Ok(Code::SUCCESS);
+    }
+    console::print(&text(&page, &args.prefix, wall_ms()))?;
+    if page.more {
+        let more = format!("there are more than {}; see them with `--limit N`", args.limit);
+        context.console.say(&more);
+    }
+    Ok(Code::SUCCESS)
+}
+
+fn text(page: &Page, prefix: &str, now_ms: u64) -> String {
+    if page.locks.is_empty() {
+        return match prefix {
+            "" => "no locks are held\n".to_owned(),
+            prefix => format!("no locks are held whose names start with {:?}\n", safe(prefix)),
+        };
+    }
+    let mut table = Table::new(["NAME", "HOLDER", ">TOKEN", ">HELD", ">LEASE", ">WAITING"]);
+    for lock in &page.locks {
+        table.push(row(lock, now_ms));
+    }
+    table.to_string()
+}
+
+fn row(lock: &LockView, now_ms: u64) -> [String; 6] {
+    let name = safe(lock.key.as_str());
+    let waiting = lock.waiting.to_string();
+    let Some(holder) = &lock.holder else {
+        let none = || "-".to_owned();
+        return [name, "(passing on)".to_owned(), none(), none(), none(), waiting];
+    };
+    let broken = if holder.broken.is_some() { " (broken)" } else { "" };
+    [
+        name,
+        format!("{}{broken}", safe(holder.label.as_str())),
+        holder.token.map_or("-".to_owned(), |token| token.to_string()),
+        age(holder.since_ms, now_ms),
+        rough(holder.left),
+        waiting,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lockstep::{ClaimId, HolderView, Key, Label, Owner, Token};
+
+    use super::*;
+
+    fn lock(name: &str, holder: Option<HolderView>, waiting: u64) -> LockView {
+        LockView { key: Key::new(name).unwrap(), holder, waiting, waiters: vec![] }
+    }
+
+    #[test]
+    fn an_empty_list_is_a_sentence() {
+        assert_eq!(text(&Page::default(), "", 0), "no locks are held\n");
+        let named = text(&Page::default(), "job:", 0);
+        assert_eq!(named, "no locks are held whose names start with \"job:\"\n");
+    }
+
+    #[test]
+    fn a_list_is_aligned() {
+        let holder = HolderView {
+            claim: ClaimId::from_u128(1),
+            owner: Owner::from_u128(2),
+            label: Label::new("db1 4711 report.sh"),
+            token: Some(Token::new(12)),
+            since_ms: 1_000,
+            left: Duration::from_millis(7_200),
+            broken: Some("gone".to_owned()),
+        };
+        let locks = vec![lock("nightly-report", Some(holder), 2), lock("x", None, 1)];
+        let expected = "\
+NAME            HOLDER                       TOKEN  HELD  LEASE  WAITING
+nightly-report  db1 4711 report.sh (broken)     12   64s   7.2s        2
+x               (passing on)                     -     -      -        1
+";
+        assert_eq!(text(&Page { locks, more: false }, "", 65_000), expected);
+    }
+}

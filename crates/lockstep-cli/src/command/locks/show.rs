@@ -1,0 +1,135 @@
+use std::fmt::Write;
+
+use lockstep::{Key, LockView};
+use serde_json::json;
+
+use crate::command::Context;
+use crate::console;
+use crate::duration::rough;
+use crate::exit::{Code, Failure};
+use crate::output::{self, age, holder_json, safe, utc, waiter_json, wall_ms};
+
+/// Shows one lock: its holder, and who waits, in the order they will be served.
+///
+/// A lock that nobody holds is `free`, which is not an error.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  lockstep locks show nightly-report
+  lockstep locks show nightly-report --json | jq .holder.token")]
+pub(crate) struct Args {
+    /// The lock's name
+    name: String,
+
+    /// Prints JSON; the holder of a free lock is null
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: &Args, context: &Context) -> Result<Code, Failure> {
+    let key = Key::new(&args.name)?;
+    let locks = context.store.open().await?;
+    let lock = locks.inspect(key.as_str()).await;
+    let lock = lock.map_err(|error| context.store.failed(error.into()))?;
+    let lock = lock.unwrap_or(LockView { key, holder: None, waiting: 0, waiters: vec![] });
+    let text = if args.json { as_json(&lock) } else { as_text(&lock, wall_ms()) };
+    console::print(&text)?;
+    Ok(Code::SUCCESS)
+}
+
+fn as_json(lock: &LockView) -> String {
+    output::json(&json!({
+        "name": lock.key.as_str(),
+        "holder": lock.holder.as_ref().map(holder_json),
+        "waiting": lock.waiting,
+        "waiters": lock.waiters.iter().map(waiter_json).collect::<Vec<_>>(),
+    }))
+}
+
+fn as_text(lock: &LockView, now_ms: u64) -> String {
+    let mut text = String::new();
+    let mut line = |what: &str, value: &str| {
+        // Writing into a string cannot fail.
+        let _ = writeln!(text, "{what:<8}  {value}");
+    };
+    line("name", &safe(lock.key.as_str()));
+    match &lock.holder {
+        None if lock.waiting == 0 => line("holder", "nobody: it is free"),
+        None => line("holder", "nobody: it is passing on"),
+        Some(holder) => {
+            line("holder", &safe(holder.label.as_str()));
+            line("owner", &holder.owner.to_string());
+            let token =
+                holder.token.map_or("none: the store has none".to_owned(), |t| t.to_string());
+            line("token", &token);
+            let (since, age) = (utc(holder.since_ms), age(holder.since_ms, now_ms));
+            line("since", &format!("{since} ({age} ago)"));
+            let left = rough(holder.left);
+            match &holder.broken {
+                None => line("lease", &format!("{left} left unless renewed")),
+                Some(reason) => {
+                    line("lease", &format!("{left} left, and then it passes on"));
+                    line("broken", &safe(reason));
+                }
+            }
+        }
+    }
+    line("waiting", &lock.waiting.to_string());
+    for (place, waiter) in lock.waiters.iter().enumerate() {
+        let (since, age) = (utc(waiter.since_ms), age(waiter.since_ms, now_ms));
+        let label = safe(waiter.label.as_str());
+        line(&format!("{:>7}.", place + 1), &format!("{label}, since {since} ({age} ago)"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lockstep::{ClaimId, HolderView, Label, Owner, WaiterView};
+
+    use super::*;
+
+    #[test]
+    fn a_free_lock_is_free() {
+        let key = Key::new("job").unwrap();
+        let lock = LockView { key, holder: None, waiting: 0, waiters: vec![] };
+        assert_eq!(as_text(&lock, 0), "name      job\nholder    nobody: it is free\nwaiting   0\n");
+        let json: serde_json::Value = serde_json::from_str(&as_json(&lock)).unwrap();
+        assert!(json["holder"].is_null());
+    }
+
+    #[test]
+    fn a_held_lock_tells_all() {
+        let holder = HolderView {
+            claim: ClaimId::from_u128(1),
+            owner: Owner::from_u128(2),
+            label: Label::new("db1 4711 report.sh"),
+            token: None,
+            since_ms: 1_000,
+            left: Duration::from_secs(4),
+            broken: Some("gone".to_owned()),
+        };
+        let waiter = WaiterView {
+            claim: ClaimId::from_u128(3),
+            owner: Owner::from_u128(4),
+            label: Label::new("db2 12 report.sh"),
+            since_ms: 2_000,
+        };
+        let key = Key::new("job").unwrap();
+        let lock = LockView { key, holder: Some(holder), waiting: 1, waiters: vec![waiter] };
+        let expected = "\
+name      job
+holder    db1 4711 report.sh
+owner     00000000000000000000000000000002
+token     none: the store has none
+since     1970-01-01T00:00:01.000Z (2.0s ago)
+lease     4.0s left, and then it passes on
+broken    gone
+waiting   1
+      1.  db2 12 report.sh, since 1970-01-01T00:00:02.000Z (1.0s ago)
+";
+        assert_eq!(as_text(&lock, 3_000), expected);
+    }
+}

@@ -1,0 +1,119 @@
+//! Signals reach the command, and nothing is left behind.
+
+mod common;
+
+use std::process::Command;
+
+use common::{Running, World};
+use rustix::process::Signal;
+
+#[test]
+fn signals_are_passed_on_and_the_commands_answer_counts() {
+    let world = World::new();
+    let script = "
+        trap 'echo USR1' USR1; trap 'echo HUP' HUP; trap 'echo bye; exit 3' TERM
+        echo ready; while :; do :; done";
+    let holder = world.start(&["lock", "job", "--", "sh", "-c", script]);
+    assert_eq!(holder.line(), "ready");
+    for (signal, answer) in [(Signal::USR1, "USR1"), (Signal::HUP, "HUP"), (Signal::TERM, "bye")] {
+        holder.send(signal);
+        assert_eq!(holder.line(), answer);
+    }
+    let done = holder.finish();
+    assert_eq!((done.code, done.err.as_str()), (Some(3), ""));
+    assert!(world.is_free("job"));
+}
+
+#[test]
+fn a_signal_reaches_the_whole_group_and_the_lock_outlives_the_last_of_it() {
+    let world = World::new();
+    // The shell dies at once; the one that it waits for still has something to finish.
+    let worker = "trap 'echo cleaning; echo cleaned; exit' TERM; echo ready; while :; do :; done";
+    let script = format!("sh -c \"{worker}\"; echo never");
+    let holder = world.start(&["lock", "job", "--", "sh", "-c", &script]);
+    assert_eq!(holder.line(), "ready");
+    holder.send(Signal::TERM);
+    assert_eq!((holder.line(), holder.line()), ("cleaning".into(), "cleaned".into()));
+    let done = holder.finish();
+    assert_eq!((done.code, done.out.as_str()), (Some(143), ""));
+}
+
+#[test]
+fn what_a_killed_command_leaves_of_its_group_is_killed() {
+    let world = World::new();
+    let worker = "trap '' TERM; echo ready; while :; do :; done";
+    let script = format!("sh -c \"{worker}\"; echo never");
+    let terms = ["lock", "--ttl", "2s", "--grace", "100ms", "job", "--"];
+    let holder = world.start(&[&terms[..], &["sh", "-c", &script]].concat());
+    assert_eq!(holder.line(), "ready");
+    holder.send(Signal::TERM);
+    // The output ends when nobody is left who could write.
+    assert_eq!(holder.finish().code, Some(143));
+    assert!(world.is_free("job"));
+}
+
+#[test]
+fn ctrl_c_while_waiting_gives_the_place_back() {
+    let world = World::new();
+    let mut holder = world.start(&["lock", "job", "--", "sh", "-c", "echo in; read line"]);
+    assert_eq!(holder.line(), "in");
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let waiter = world.start(&["lock", "job", "--", "touch", &world.file("touched")]);
+        world.until_waiting("job", 1);
+        waiter.send(signal);
+        assert_eq!(waiter.finish().code, Some(code));
+        assert_eq!(world.show("job")["waiting"], 0);
+    }
+    holder.say("go on");
+    assert_eq!(holder.finish().code, Some(0));
+    assert!(world.is_free("job"));
+    assert!(!world.path("touched").exists());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_command_dies_with_lockstep() {
+    let world = World::new();
+    let holder = world.start(&["lock", "job", "--", "sh", "-c", "echo in; exec cat /dev/zero"]);
+    assert_eq!(holder.line(), "in");
+    holder.send(Signal::KILL);
+    // The pipe closes when nobody is left who could write to it.
+    holder.until_silent();
+    // Nobody gave it back; only the ttl frees it.
+    assert!(!world.show("job")["holder"].is_null());
+}
+
+#[test]
+fn what_was_ignored_stays_ignored() {
+    let world = World::new();
+    let lockstep = env!("CARGO_BIN_EXE_lockstep");
+    let script = format!(
+        "trap '' HUP; exec {lockstep} lock job -- sh -c 'echo in; read line; kill -HUP $$; echo out'"
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).env("LOCKSTEP_STORE", world.store());
+    let mut holder = Running::start(command);
+    assert_eq!(holder.line(), "in");
+    holder.send(Signal::HUP);
+    holder.say("go on");
+    assert_eq!(holder.line(), "out");
+    assert_eq!(holder.finish().code, Some(0));
+}
+
+/// Without the foreground it would be stopped as soon as it reads.
+#[test]
+fn at_a_terminal_the_command_may_read_from_it() {
+    let world = World::new();
+    let lockstep = env!("CARGO_BIN_EXE_lockstep");
+    let inner = format!("{lockstep} lock job -- sh -c 'echo ready; read word; echo got $word'");
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &inner, "/dev/null"]);
+    command.env("LOCKSTEP_STORE", world.store());
+    let mut terminal = Running::start(command);
+    assert_eq!(terminal.line().trim_end(), "ready");
+    terminal.say("hello");
+    let answer = (0..2).map(|_| terminal.line()).find(|line| line.contains("got"));
+    assert_eq!(answer.unwrap().trim_end(), "got hello");
+    assert_eq!(terminal.finish().code, Some(0));
+    assert!(world.is_free("job"));
+}

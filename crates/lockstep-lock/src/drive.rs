@@ -1,0 +1,134 @@
+//! Drives an [`Acquisition`]: the one place where a caller's future asks, waits and sleeps.
+
+use std::future::Future;
+use std::time::Duration;
+
+use lockstep_core::time::{Clock, Moment};
+use lockstep_core::{Effect, ErrorKind, Lease, StoreError, Token};
+use metrics::{counter, gauge, histogram};
+
+use crate::acquisition::{Acquisition, Event, Step, Terms};
+use crate::error::{LockError, Lost, LostCause};
+use crate::inbox::Note;
+use crate::locks::Inner;
+use crate::stake::Stake;
+use crate::store::{Answer, Claim, Release};
+
+/// A sleep is cut into slices, because timers stop while the machine sleeps and leases do not.
+const SLICE: Duration = Duration::from_millis(500);
+
+/// What came of an acquisition that did not fail.
+pub(crate) enum Outcome {
+    Held { stake: Stake, token: Option<Token>, lease: Lease },
+    Busy,
+}
+
+/// Asks until the machine is done. Dropping this future at any await gives back what the store
+/// may have for the claim, through the stake.
+pub(crate) async fn acquire(
+    inner: &Inner,
+    claim: Claim,
+    deadline: Option<Moment>,
+) -> Result<Outcome, LockError> {
+    let started = inner.clock.now();
+    let mailbox = claim.wait.then(|| inner.inbox.subscribe(claim.id));
+    let mut stake = Stake::new(inner.keeper.clone(), claim.hold());
+    let terms = Terms { ttl: claim.ttl, drift: inner.drift, deadline, push: inner.facts.push };
+    let mut machine = Acquisition::new(terms);
+    let mut event = Event::Start;
+    loop {
+        let now = inner.clock.now();
+        let random = claim.id.as_u128() as u64 ^ now.as_nanos().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        event = match machine.step(now, event, random) {
+            Step::Ask => {
+                stake.asking();
+                let limit = deadline.map_or(inner.op_timeout, |at| at.since(now));
+                let limit = limit.clamp(Duration::from_millis(1), inner.op_timeout);
+                let answer = bounded(inner.facts.store, limit, inner.store.acquire(&claim)).await;
+                stake.answered(&answer);
+                report_queue(inner, &answer);
+                Event::Answered(answer)
+            }
+            Step::Wait(until) => {
+                let next_note = async {
+                    match &mailbox {
+                        Some(mailbox) => mailbox.next().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    () = inner.keeper.closed() => return Err(closed(inner, stake).await),
+                    note = next_note => match note {
+                        Note::Granted(token) => Event::Pushed(token),
+                        Note::AskAgain => Event::Hinted,
+                    },
+                    () = sleep_until(&*inner.clock, until) => Event::Woke,
+                }
+            }
+            Step::Held { .. } if inner.keeper.is_closed() => {
+                return Err(closed(inner, stake).await);
+            }
+            Step::Held { token, lease } => {
+                let waited = inner.clock.now().since(started);
+                histogram!("lockstep_wait_seconds", "store" => inner.facts.store)
+                    .record(waited.as_secs_f64());
+                counter!("lockstep_grants_total", "store" => inner.facts.store).increment(1);
+                return Ok(Outcome::Held { stake, token, lease });
+            }
+            Step::Busy => {
+                stake.settled();
+                return Ok(Outcome::Busy);
+            }
+            Step::TimedOut { ahead } => {
+                let waited = inner.clock.now().since(started);
+                counter!("lockstep_timeouts_total", "store" => inner.facts.store).increment(1);
+                return Err(LockError::TimedOut { key: claim.key, waited, ahead });
+            }
+            Step::Broken(reason) => {
+                let cause = LostCause::Broken(reason);
+                return Err(Lost { key: claim.key, cause }.into());
+            }
+            Step::Failed(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A closed handle's keeper gives nothing back any more, so it is done here.
+async fn closed(inner: &Inner, mut stake: Stake) -> LockError {
+    let what = Release::Mine(stake.hold().clone());
+    let verb = inner.store.release(&what);
+    if bounded(inner.facts.store, inner.op_timeout, verb).await.is_ok() {
+        stake.settled();
+    }
+    LockError::Closed
+}
+
+fn report_queue(inner: &Inner, answer: &Result<Answer, StoreError>) {
+    if let Ok(Answer::Queued { ahead, .. }) = answer {
+        gauge!("lockstep_queue_length", "store" => inner.facts.store).set(*ahead as f64 + 1.0);
+    }
+}
+
+/// No verb of a store takes longer than `limit`: after that its outcome is unknown.
+pub(crate) async fn bounded<T>(
+    store: &'static str,
+    limit: Duration,
+    verb: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    tokio::time::timeout(limit, verb).await.unwrap_or_else(|_| {
+        let message = format!("no answer within {limit:?}");
+        Err(StoreError::new(store, ErrorKind::Unavailable, Effect::Unknown, message))
+    })
+}
+
+/// Sleeps until a moment of *our* clock, which does not stop when timers do.
+pub(crate) async fn sleep_until(clock: &dyn Clock, until: Moment) {
+    loop {
+        let left = until.since(clock.now());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(SLICE)).await;
+    }
+}

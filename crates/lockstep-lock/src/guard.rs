@@ -1,0 +1,224 @@
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use lockstep_core::time::Moment;
+use lockstep_core::{Key, Lease, Owner, Token};
+use metrics::histogram;
+
+use crate::drive::bounded;
+use crate::error::{LockError, Lost};
+use crate::keeper::Trust;
+use crate::leaked::Leaked;
+use crate::locks::Inner;
+use crate::stake::Stake;
+use crate::store::{Claim, Release, Released};
+
+/// A held lock.
+///
+/// **The promise**: for a lease that runs out, with no data loss in the store and no step of its
+/// clock, [`is_trusted`](Self::is_trusted) turns false before anybody else can be granted. The
+/// lease is renewed in the background, by a thread of its own, every third of its ttl.
+///
+/// Dropping a guard releases it without blocking, in the background; [`release`](Self::release)
+/// waits for the store to say so. At the end of a program use that, or
+/// [`Locks::close`](crate::Locks::close): a process that exits takes its background work with it,
+/// and then only the ttl frees the lock.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct Guard {
+    held: Arc<Held>,
+}
+
+/// What all guards of one owner on one key share; the last one gives it back.
+pub(crate) struct Held {
+    inner: Arc<Inner>,
+    key: Key,
+    owner: Owner,
+    token: Option<Token>,
+    trust: Arc<Trust>,
+    since: Moment,
+    stake: Stake,
+    claim: Claim,
+}
+
+impl Held {
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.inner.clock.now() < self.trust.until()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Ends the trust of nobody: a guard that could look is what kept this alive. The stake,
+        // dropped after this, stops the renewals first and then queues the release.
+        let held_for = self.inner.clock.now().since(self.since);
+        histogram!("lockstep_hold_seconds", "store" => self.inner.facts.store)
+            .record(held_for.as_secs_f64());
+        self.inner.reentry.left(&self.key, self.owner);
+    }
+}
+
+impl Guard {
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        claim: Claim,
+        stake: Stake,
+        token: Option<Token>,
+        lease: Lease,
+        limit: Moment,
+    ) -> Self {
+        let trust = inner.keeper.keep(stake.hold().clone(), lease, limit);
+        let since = inner.clock.now();
+        let (key, owner) = (claim.key.clone(), claim.owner);
+        Self { held: Arc::new(Held { inner, key, owner, token, trust, since, stake, claim }) }
+    }
+
+    pub(crate) fn again(held: Arc<Held>) -> Self {
+        Self { held }
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.held
+    }
+
+    /// The key.
+    pub fn key(&self) -> &Key {
+        &self.held.key
+    }
+
+    /// Who holds it.
+    pub fn owner(&self) -> Owner {
+        self.held.owner
+    }
+
+    /// The fencing token, to be sent along with every write that the lock protects; `None` where
+    /// the store cannot count. See [`StoreFacts::fencing`](crate::StoreFacts).
+    pub fn token(&self) -> Option<Token> {
+        self.held.token
+    }
+
+    /// Whether the lock may be acted upon. Reads the clock each time; this is the promise itself.
+    pub fn is_trusted(&self) -> bool {
+        self.held.is_trusted()
+    }
+
+    /// Until when the lock may be acted upon if no further renewal succeeds, on the clock of the
+    /// handle; moves on with every renewal.
+    pub fn trusted_until(&self) -> Moment {
+        self.held.trust.until()
+    }
+
+    /// The same as an error, for `?`.
+    ///
+    /// # Errors
+    /// [`Lost`], if trust has ended.
+    pub fn check(&self) -> Result<(), Lost> {
+        if self.is_trusted() { Ok(()) } else { Err(self.why_lost()) }
+    }
+
+    /// Resolves when trust has ended.
+    ///
+    /// # Cancel safety
+    /// Safe; nothing is lost by dropping it.
+    pub async fn lost(&self) -> Lost {
+        let cause = self.held.trust.ended().await;
+        Lost { key: self.held.key.clone(), cause }
+    }
+
+    /// Runs `work` and stops it (drops its future) when trust ends first. What is already on its
+    /// way to a database then may still arrive: send the [`token`](Self::token) with it.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let locks = lockstep_lock::Locks::open(lockstep_lock::memory::Memory::new()).await?;
+    /// let guard = locks.lock("report").await?;
+    /// let total = guard.run(async { 40 + 2 }).await?;
+    /// assert_eq!(total, 42);
+    /// guard.release().await?;
+    /// # Ok::<(), lockstep_lock::LockError>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Lost`], if trust ended before the work did.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work; the lock stays held by the guard.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        self.check()?;
+        tokio::select! {
+            biased;
+            lost = self.lost() => Err(lost),
+            output = work => Ok(output),
+        }
+    }
+
+    /// Gives the lock back and waits until the store has it. If other guards of the same owner
+    /// are alive, only this one ends.
+    ///
+    /// # Errors
+    /// [`LockError::NotHeld`] if the lease had run out before: somebody else may have held the
+    /// lock meanwhile. A store error means that the outcome is unknown; it is tried again in the
+    /// background.
+    ///
+    /// # Cancel safety
+    /// Safe: if dropped, the release goes on in the background.
+    pub async fn release(self) -> Result<(), LockError> {
+        let Some(mut held) = Arc::into_inner(self.held) else { return Ok(()) };
+        let inner = Arc::clone(&held.inner);
+        inner.keeper.forget(held.stake.hold().id);
+        let what = Release::Mine(held.stake.hold().clone());
+        let mut unsure = false;
+        loop {
+            let verb = inner.store.release(&what);
+            match bounded(inner.facts.store, inner.op_timeout, verb).await {
+                Ok(Released::Done) => {
+                    held.stake.settled();
+                    return Ok(());
+                }
+                Ok(Released::NotHeld) => {
+                    held.stake.settled();
+                    // After a lost reply "nothing to give back" is what success looks like.
+                    let key = held.key.clone();
+                    return if unsure { Ok(()) } else { Err(LockError::NotHeld { key }) };
+                }
+                // Once more at once, for a connection that broke while it was idle; beyond that
+                // the keeper goes on, and the caller shall know.
+                Err(error) if error.may_retry() && !unsure => unsure = true,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Stops looking after the lock without giving it back, and names it so that somebody else
+    /// can [`adopt`](crate::Locks::adopt) it, in this process or in another. Unless adopted, it
+    /// runs out by itself.
+    ///
+    /// # Errors
+    /// Other guards of the same owner still use it: it is given back unchanged.
+    pub fn leak(self) -> Result<Leaked, Self> {
+        match Arc::try_unwrap(self.held) {
+            Err(held) => Err(Self { held }),
+            Ok(mut held) => {
+                held.inner.keeper.forget(held.stake.hold().id);
+                held.stake.settled();
+                Ok(Leaked { claim: held.claim.clone(), token: held.token })
+            }
+        }
+    }
+
+    fn why_lost(&self) -> Lost {
+        let cause = self.held.trust.cause().cloned();
+        let cause = cause.unwrap_or(crate::error::LostCause::Expired);
+        Lost { key: self.held.key.clone(), cause }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", self.key())
+            .field("token", &self.token())
+            .field("trusted", &self.is_trusted())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,372 @@
+//! The keeper: one thread per handle that renews what is held, ends trust in time and gives back
+//! what dropped guards and cancelled requests leave behind. It has a runtime and a lane to the
+//! store of its own, so that a busy executor cannot starve it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockstep_core::time::{Clock, Moment};
+use lockstep_core::{ClaimId, Drift, Effect, ErrorKind, Lease, StoreError};
+use metrics::{counter, histogram};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, OnceCell, mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::drive::{bounded, sleep_until};
+use crate::error::LostCause;
+use crate::renewals::{Change, Renewals};
+use crate::store::{Connect, Hold, LockStore, Release};
+
+/// What the guard and the keeper both see of one hold.
+pub(crate) struct Trust {
+    until: AtomicU64,
+    lost: OnceCell<LostCause>,
+    rung: Notify,
+}
+
+impl Trust {
+    fn new(until: Moment) -> Arc<Self> {
+        let until = AtomicU64::new(until.as_nanos());
+        Arc::new(Self { until, lost: OnceCell::new(), rung: Notify::new() })
+    }
+
+    pub(crate) fn until(&self) -> Moment {
+        Moment::from_nanos(self.until.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn cause(&self) -> Option<&LostCause> {
+        self.lost.get()
+    }
+
+    /// Ends trust, once.
+    pub(crate) fn end(&self, cause: LostCause) -> bool {
+        let first = self.lost.set(cause).is_ok();
+        if first {
+            self.until.store(0, Ordering::Release);
+            self.rung.notify_waiters();
+        }
+        first
+    }
+
+    /// Resolves when trust has ended. Cancel safe.
+    pub(crate) async fn ended(&self) -> LostCause {
+        loop {
+            let rung = self.rung.notified();
+            if let Some(cause) = self.lost.get() {
+                return cause.clone();
+            }
+            rung.await;
+        }
+    }
+}
+
+/// The handle's side of the keeper; the thread ends when the last of these is gone and what was
+/// left behind has been given back.
+#[derive(Clone)]
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+struct Shared {
+    store: &'static str,
+    clock: Arc<dyn Clock>,
+    drift: Drift,
+    op_timeout: Duration,
+    held: Mutex<Held>,
+    changed: Notify,
+    closing: Notify,
+    ended: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Held {
+    renewals: Renewals,
+    trusts: HashMap<ClaimId, Arc<Trust>>,
+    closed: bool,
+}
+
+enum Order {
+    GiveBack { hold: Hold, unsure: bool },
+    Close,
+}
+
+/// How a keeper is set up.
+pub(crate) struct Setup {
+    pub(crate) store: &'static str,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) drift: Drift,
+    pub(crate) op_timeout: Duration,
+}
+
+impl Keeper {
+    pub(crate) fn start(connect: Arc<dyn Connect>, setup: Setup) -> Result<Self, StoreError> {
+        let Setup { store, clock, drift, op_timeout } = setup;
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let (held, changed, closing) = (Mutex::default(), Notify::new(), Notify::new());
+        let ended = watch::Sender::new(false);
+        let shared = Shared { store, clock, drift, op_timeout, held, changed, closing, ended };
+        let shared = Arc::new(shared);
+        let no_thread = |error: std::io::Error| {
+            let message = format!("cannot start the thread that renews locks: {error}");
+            StoreError::new(store, ErrorKind::Busy, Effect::None, message)
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(no_thread)?;
+        let lane = Arc::new(Lane { connect, store: OnceCell::new(), op_timeout });
+        let worker = Worker { shared: Arc::clone(&shared), lane, tasks: JoinSet::new() };
+        std::thread::Builder::new()
+            .name("lockstep-keeper".into())
+            .spawn(move || runtime.block_on(worker.run(inbox)))
+            .map_err(no_thread)?;
+        Ok(Self { shared, orders })
+    }
+
+    /// Takes a granted hold in; from here on it is renewed until [`forget`](Self::forget).
+    pub(crate) fn keep(&self, hold: Hold, lease: Lease, limit: Moment) -> Arc<Trust> {
+        let mut held = self.shared.held.lock();
+        let id = hold.id;
+        let trust = Trust::new(held.renewals.insert(hold, lease, limit));
+        if held.closed {
+            held.renewals.remove(id);
+            trust.end(LostCause::Closed);
+        } else {
+            held.trusts.insert(id, Arc::clone(&trust));
+        }
+        drop(held);
+        self.shared.changed.notify_one();
+        trust
+    }
+
+    /// No renewal of this claim is sent after this returns, except one that is already on its
+    /// way, which the store ignores once the hold is gone.
+    pub(crate) fn forget(&self, id: ClaimId) {
+        let mut held = self.shared.held.lock();
+        held.renewals.remove(id);
+        held.trusts.remove(&id);
+    }
+
+    /// Gives the hold or the place back in the background, for as long as the store may still
+    /// have it. `unsure`: a request for it may still be on its way and overtake the release.
+    pub(crate) fn give_back(&self, hold: Hold, unsure: bool) {
+        // The keeper outlives every sender, so this cannot fail before the process ends.
+        let _ = self.orders.send(Order::GiveBack { hold, unsure });
+    }
+
+    /// Ends trust in a hold that the store says it has taken away. Weak: an inbox that a store
+    /// keeps must not keep the thread alive.
+    pub(crate) fn on_broken(&self) -> impl Fn(ClaimId, String) + Send + Sync + 'static {
+        let shared = Arc::downgrade(&self.shared);
+        move |id, reason| {
+            if let Some(shared) = shared.upgrade() {
+                shared.lose(id, LostCause::Broken(reason));
+            }
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.held.lock().closed
+    }
+
+    /// Resolves when the handle is closed. Cancel safe.
+    pub(crate) async fn closed(&self) {
+        loop {
+            let closing = self.shared.closing.notified();
+            if self.is_closed() {
+                return;
+            }
+            closing.await;
+        }
+    }
+
+    /// Ends every hold, gives everything back and stops the thread.
+    pub(crate) async fn close(&self) {
+        let ids: Vec<ClaimId> = {
+            let mut held = self.shared.held.lock();
+            held.closed = true;
+            held.trusts.keys().copied().collect()
+        };
+        self.shared.closing.notify_waiters();
+        for id in ids {
+            let hold = self.shared.held.lock().renewals.remove(id);
+            self.shared.lose(id, LostCause::Closed);
+            if let Some(hold) = hold {
+                self.give_back(hold, false);
+            }
+        }
+        // Fails only when the thread has been told before; then its end is what is waited for.
+        let _ = self.orders.send(Order::Close);
+        let _ = self.shared.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+}
+
+impl Shared {
+    fn lose(&self, id: ClaimId, cause: LostCause) {
+        let mut held = self.held.lock();
+        held.renewals.remove(id);
+        let trust = held.trusts.remove(&id);
+        drop(held);
+        if let Some(trust) = trust
+            && trust.end(cause.clone())
+        {
+            counter!("lockstep_losses_total", "store" => self.store).increment(1);
+            tracing::warn!(claim = %id, %cause, store = self.store, "lock lost");
+        }
+    }
+}
+
+/// The keeper's own lane, opened when first needed and after that kept.
+struct Lane {
+    connect: Arc<dyn Connect>,
+    store: OnceCell<Arc<dyn LockStore>>,
+    op_timeout: Duration,
+}
+
+impl Lane {
+    async fn get(&self) -> Result<&Arc<dyn LockStore>, StoreError> {
+        let open = || bounded("keeper", self.op_timeout, self.connect.open(None));
+        self.store.get_or_try_init(open).await
+    }
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    lane: Arc<Lane>,
+    tasks: JoinSet<()>,
+}
+
+impl Worker {
+    async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        let lane = Arc::clone(&self.lane);
+        // Opened ahead of the first renewal: by then the server may have no connection left.
+        self.tasks.spawn(async move {
+            if let Err(error) = lane.get().await {
+                tracing::warn!(%error, "the lane for renewals is not open yet");
+            }
+        });
+        loop {
+            let next = self.tend();
+            tokio::select! {
+                order = orders.recv() => match order {
+                    Some(Order::GiveBack { hold, unsure }) => self.give_back(hold, unsure),
+                    Some(Order::Close) | None => break,
+                },
+                () = self.shared.changed.notified() => {}
+                () = sleep_until(&*self.shared.clock, next) => {}
+                Some(_) = self.tasks.join_next() => {}
+            }
+        }
+        // What was dropped while the handle was being closed is given back as well.
+        loop {
+            tokio::select! {
+                biased;
+                Some(order) = orders.recv() => {
+                    if let Order::GiveBack { hold, unsure } = order {
+                        self.give_back(hold, unsure);
+                    }
+                }
+                task = self.tasks.join_next() => if task.is_none() { break },
+            }
+        }
+        self.shared.ended.send_replace(true);
+    }
+
+    /// Does what is due and says when to look again.
+    fn tend(&mut self) -> Moment {
+        let now = self.shared.clock.now();
+        loop {
+            let mut held = self.shared.held.lock();
+            let ended = held.renewals.take_ended(now);
+            let batch = held.renewals.take_due(now);
+            let next = held.renewals.next().unwrap_or(Moment::MAX);
+            drop(held);
+            for (id, cause) in ended {
+                self.shared.lose(id, cause);
+            }
+            let Some((holds, late)) = batch else { return next };
+            histogram!("lockstep_renewal_lateness_seconds", "store" => self.shared.store)
+                .record(late.as_secs_f64());
+            self.tasks.spawn(renew(Arc::clone(&self.shared), Arc::clone(&self.lane), now, holds));
+        }
+    }
+
+    fn give_back(&mut self, hold: Hold, unsure: bool) {
+        let (shared, lane) = (Arc::clone(&self.shared), Arc::clone(&self.lane));
+        self.tasks.spawn(async move {
+            give_back(&shared, &lane, &hold).await;
+            if unsure {
+                // After one more operation's time, a request that was on its way has either
+                // arrived or died, so nothing can be granted behind this second release.
+                sleep_until(&*shared.clock, shared.clock.now() + shared.op_timeout).await;
+                give_back(&shared, &lane, &hold).await;
+            }
+        });
+    }
+}
+
+async fn renew(shared: Arc<Shared>, lane: Arc<Lane>, asked_at: Moment, holds: Vec<Hold>) {
+    let answer = match lane.get().await {
+        Ok(store) => bounded(shared.store, shared.op_timeout, store.renew(&holds)).await,
+        Err(error) => Err(error),
+    };
+    let changes = {
+        let mut held = shared.held.lock();
+        match answer {
+            Ok(answers) => {
+                counter!("lockstep_renewals_total", "store" => shared.store)
+                    .increment(holds.len() as u64);
+                let changes = held.renewals.answered(asked_at, &holds, answers, shared.drift);
+                for change in &changes {
+                    if let Change::Extended(id, until) = change
+                        && let Some(trust) = held.trusts.get(id)
+                        && trust.cause().is_none()
+                    {
+                        trust.until.store(until.as_nanos(), Ordering::Release);
+                    }
+                }
+                changes
+            }
+            Err(error) => {
+                counter!("lockstep_renewal_errors_total", "store" => shared.store).increment(1);
+                tracing::warn!(%error, holds = holds.len(), "renewal failed; it is tried again");
+                held.renewals.failed(shared.clock.now(), asked_at, &holds);
+                vec![]
+            }
+        }
+    };
+    for change in changes {
+        match change {
+            Change::Extended(..) => {}
+            Change::Lost(id) => shared.lose(id, LostCause::Taken),
+            Change::Broken(id, reason) => shared.lose(id, LostCause::Broken(reason)),
+        }
+    }
+    shared.changed.notify_one();
+}
+
+/// Releases until the store has said so, or the lease must have ended by itself.
+async fn give_back(shared: &Shared, lane: &Lane, hold: &Hold) {
+    let give_up_at = shared.clock.now() + hold.ttl.max(shared.op_timeout);
+    let what = Release::Mine(hold.clone());
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let released = match lane.get().await {
+            Ok(store) => bounded(shared.store, shared.op_timeout, store.release(&what)).await,
+            Err(error) => Err(error),
+        };
+        match released {
+            Ok(_) => return,
+            Err(error) if !error.may_retry() || shared.clock.now() >= give_up_at => {
+                tracing::warn!(%error, key = %hold.key, "left to its ttl");
+                return;
+            }
+            Err(_) => {}
+        }
+        sleep_until(&*shared.clock, shared.clock.now() + pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}

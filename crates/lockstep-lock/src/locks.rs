@@ -1,0 +1,282 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockstep_core::time::{Clock, Moment};
+use lockstep_core::{Drift, Key, Label, Lease};
+
+use crate::clock::SystemClock;
+use crate::drive::bounded;
+use crate::error::{LockError, Lost, LostCause};
+use crate::facts::{Need, StoreFacts};
+use crate::guard::Guard;
+use crate::inbox::Inbox;
+use crate::keeper::{self, Keeper};
+use crate::leaked::Leaked;
+use crate::reentry::Reentry;
+use crate::request::{LockRequest, TryLockRequest};
+use crate::stake::Stake;
+use crate::store::{Connect, LockStore, LockView, Page, Query, Release, Released, Renewal};
+
+/// The default ttl.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(10);
+/// The default limit of one store operation.
+pub const DEFAULT_OP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A handle to the locks of one store. Cloning is cheap; the clones share connections, the
+/// renewal thread and the owners' re-entry counts.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// use std::time::Duration;
+/// use lockstep_lock::{Locks, memory::Memory};
+///
+/// let locks = Locks::open(Memory::new()).await?;
+/// let guard = locks.lock("order:42").within(Duration::from_secs(5)).await?;
+/// assert!(guard.is_trusted());
+/// println!("writes carry the token {:?}", guard.token());
+/// guard.release().await?;
+/// locks.close().await;
+/// # Ok::<(), lockstep_lock::LockError>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Locks {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) defaults: Defaults,
+}
+
+#[derive(Clone)]
+pub(crate) struct Defaults {
+    pub(crate) ttl: Duration,
+    pub(crate) label: Label,
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn LockStore>,
+    pub(crate) facts: StoreFacts,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) drift: Drift,
+    pub(crate) op_timeout: Duration,
+    pub(crate) inbox: Inbox,
+    pub(crate) keeper: Keeper,
+    pub(crate) reentry: Reentry,
+}
+
+/// What a handle is opened with; the default is right outside tests.
+pub struct Options {
+    /// The clock that trust is read from.
+    pub clock: Arc<dyn Clock>,
+    /// What the store's clock may be off against it.
+    pub drift: Drift,
+    /// The limit of one store operation.
+    pub op_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let clock = Arc::new(SystemClock);
+        Self { clock, drift: Drift::default(), op_timeout: DEFAULT_OP_TIMEOUT }
+    }
+}
+
+impl Locks {
+    /// Opens a handle on a store.
+    ///
+    /// # Errors
+    /// The store cannot be reached, or refuses.
+    pub async fn open(store: impl Connect) -> Result<Self, LockError> {
+        Self::open_with(Arc::new(store), Options::default()).await
+    }
+
+    /// The same with another clock, drift or time limit.
+    ///
+    /// # Errors
+    /// The store cannot be reached, or refuses.
+    pub async fn open_with(store: Arc<dyn Connect>, options: Options) -> Result<Self, LockError> {
+        let Options { clock, drift, op_timeout } = options;
+        let inbox = Inbox::new();
+        // Connecting may try several addresses and a TLS handshake: it gets the time of a few
+        // operations.
+        let lane = bounded("store", op_timeout * 3, store.open(Some(inbox.clone()))).await?;
+        let facts = lane.facts();
+        let setup = keeper::Setup { store: facts.store, clock: clock.clone(), drift, op_timeout };
+        let keeper = Keeper::start(store, setup)?;
+        inbox.on_lost(keeper.on_broken());
+        for warning in &facts.warnings {
+            tracing::warn!(store = facts.store, "{warning}");
+        }
+        let reentry = Reentry::default();
+        let inner = Inner { store: lane, facts, clock, drift, op_timeout, inbox, keeper, reentry };
+        let defaults = Defaults { ttl: DEFAULT_TTL, label: default_label() };
+        Ok(Self { inner: Arc::new(inner), defaults })
+    }
+
+    /// This handle with another default ttl.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.defaults.ttl = ttl;
+        self
+    }
+
+    /// This handle with another default label; it starts as host, process id and program.
+    #[must_use]
+    pub fn with_label(mut self, label: impl AsRef<str>) -> Self {
+        self.defaults.label = Label::new(label);
+        self
+    }
+
+    /// Asks for a lock and waits for it, in the order of arrival.
+    pub fn lock(&self, name: impl AsRef<str>) -> LockRequest {
+        LockRequest::new(self, name.as_ref())
+    }
+
+    /// Asks once; `None` means that somebody else has it, or waits for it.
+    pub fn try_lock(&self, name: impl AsRef<str>) -> TryLockRequest {
+        TryLockRequest::new(self, name.as_ref())
+    }
+
+    /// What the store, as it is configured, can promise.
+    pub fn facts(&self) -> &StoreFacts {
+        &self.inner.facts
+    }
+
+    /// Fails at start-up instead of at three in the morning.
+    ///
+    /// # Errors
+    /// [`LockError::Unmet`], if the store does not offer it.
+    pub fn require(&self, need: Need) -> Result<&Self, LockError> {
+        let facts = &self.inner.facts;
+        if facts.meets(need) {
+            Ok(self)
+        } else {
+            Err(LockError::Unmet { need, store: facts.store })
+        }
+    }
+
+    /// The clock of this handle, to compare with [`Guard::trusted_until`].
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.inner.clock
+    }
+
+    /// Takes over a lock that was [leaked](Guard::leak), if it has not run out. The token stays
+    /// the same.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`] if it is not held any more; a store error leaves it as it is.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the lock leaked; it may be adopted again until it runs out.
+    pub async fn adopt(&self, leaked: Leaked) -> Result<Guard, LockError> {
+        let inner = &self.inner;
+        let Leaked { mut claim, token } = leaked;
+        inner.check_ttl(claim.ttl)?;
+        if inner.keeper.is_closed() {
+            return Err(LockError::Closed);
+        }
+        claim.label = self.defaults.label.clone();
+        let holds = [claim.hold()];
+        let asked_at = inner.clock.now();
+        let renewed = bounded(inner.facts.store, inner.op_timeout, inner.store.renew(&holds));
+        let cause = match renewed.await?.pop() {
+            Some(Renewal::Renewed) => {
+                let lease = Lease::new(asked_at, claim.ttl, inner.drift);
+                let stake = Stake::held(inner.keeper.clone(), claim.hold());
+                let entry = inner.reentry.entry(&claim.key, claim.owner);
+                let guard = Guard::new(Arc::clone(inner), claim, stake, token, lease, Moment::MAX);
+                // From here on its owner enters again, instead of waiting for itself.
+                if let Some(turn) = entry.try_turn() {
+                    turn.entered(&guard);
+                }
+                return Ok(guard);
+            }
+            Some(Renewal::Broken { reason }) => LostCause::Broken(reason),
+            Some(Renewal::Lost) | None => LostCause::Taken,
+        };
+        Err(Lost { key: claim.key, cause }.into())
+    }
+
+    /// Who holds a lock, since when, with which token, and who waits, in order. `None` if nobody
+    /// does either.
+    ///
+    /// # Errors
+    /// A bad name, or the store did not answer.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockView>, LockError> {
+        let page = self.look(Query::One(Key::new(name)?)).await?;
+        Ok(page.locks.into_iter().next())
+    }
+
+    /// The locks that are held or waited for and whose names start with `prefix`, in order of
+    /// names, at most `limit`.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn list(&self, prefix: &str, limit: usize) -> Result<Page, LockError> {
+        self.look(Query::All { prefix: prefix.to_owned(), limit }).await
+    }
+
+    /// Takes a lock away from its holder: renewals are refused from now on, and the lock passes on
+    /// when the lease runs out. The holder's guard is told, with the reason, at its next renewal.
+    /// Returns whether anybody held it.
+    ///
+    /// # Errors
+    /// A bad name, or the store did not answer.
+    pub async fn break_lock(&self, name: impl AsRef<str>, reason: &str) -> Result<bool, LockError> {
+        self.break_with(name, reason, false).await
+    }
+
+    /// The same, but the lock passes on **at once**. This waives the promise: the holder may go on
+    /// believing in it until it hears of the break, so for a while two may act.
+    ///
+    /// # Errors
+    /// A bad name, or the store did not answer.
+    pub async fn break_lock_now(
+        &self,
+        name: impl AsRef<str>,
+        reason: &str,
+    ) -> Result<bool, LockError> {
+        self.break_with(name, reason, true).await
+    }
+
+    /// Ends the handle: every guard still held through it is lost and given back, what dropped
+    /// guards left behind is given back too, and the renewal thread stops. Returns when the store
+    /// has been told. Later requests, and those that still wait, fail with [`LockError::Closed`].
+    pub async fn close(&self) {
+        self.inner.keeper.close().await;
+    }
+
+    async fn look(&self, query: Query) -> Result<Page, LockError> {
+        let verb = self.inner.store.inspect(&query);
+        Ok(bounded(self.inner.facts.store, self.inner.op_timeout, verb).await?)
+    }
+
+    async fn break_with(
+        &self,
+        name: impl AsRef<str>,
+        reason: &str,
+        now: bool,
+    ) -> Result<bool, LockError> {
+        let key = Key::new(name)?;
+        let reason = Label::new(reason).as_str().to_owned();
+        tracing::warn!(%key, reason, now, "breaking a lock");
+        let what = Release::Break { key, reason, now };
+        let verb = self.inner.store.release(&what);
+        let released = bounded(self.inner.facts.store, self.inner.op_timeout, verb).await?;
+        Ok(released == Released::Done)
+    }
+}
+
+impl Inner {
+    pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), LockError> {
+        let StoreFacts { store, ttl_min, ttl_max, .. } = self.facts;
+        if (ttl_min..=ttl_max).contains(&ttl) {
+            return Ok(());
+        }
+        Err(LockError::Ttl { ttl, min: ttl_min, max: ttl_max, store })
+    }
+}
+
+fn default_label() -> Label {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let program = std::env::args_os().next().unwrap_or_default();
+    let program = std::path::Path::new(&program).file_name().unwrap_or_default().to_string_lossy();
+    Label::new(format!("{host} {} {program}", std::process::id()))
+}

@@ -1,0 +1,143 @@
+//! Locks between the tasks of one process.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lockstep_core::time::Clock;
+use parking_lot::Mutex;
+
+use crate::clock::{SystemClock, wall_ms};
+use crate::facts::{Fencing, Scope, StoreFacts};
+use crate::inbox::{Inbox, Signal};
+use crate::queue::{Now, TTL_MAX, TTL_MIN, Table, Told};
+use crate::store::{
+    Answer, Claim, Connect, Hold, LockStore, Page, Query, Release, Released, Renewal, Verb,
+};
+
+/// A store in this process's memory. Its clones are the same store: open several handles on them
+/// and they exclude each other.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// use lockstep_lock::{Locks, memory::Memory};
+///
+/// let store = Memory::new();
+/// let (one, other) = (Locks::open(store.clone()).await?, Locks::open(store).await?);
+/// let guard = one.lock("report").await?;
+/// assert!(other.try_lock("report").await?.is_none());
+/// # guard.release().await?;
+/// # Ok::<(), lockstep_lock::LockError>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Memory(Arc<Shared>);
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    table: Table,
+    /// Which handle a claim that waits or holds came through.
+    inboxes: HashMap<lockstep_core::ClaimId, Inbox>,
+}
+
+struct Lane {
+    shared: Arc<Shared>,
+    inbox: Option<Inbox>,
+}
+
+impl Memory {
+    /// A new, empty store.
+    #[expect(clippy::new_without_default, reason = "two defaults would be two different stores")]
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock))
+    }
+
+    /// The same with another clock, for tests.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(Shared { clock, state: Mutex::default() }))
+    }
+}
+
+impl Connect for Memory {
+    fn open<'a>(&'a self, inbox: Option<Inbox>) -> Verb<'a, Arc<dyn LockStore>> {
+        let lane = Lane { shared: Arc::clone(&self.0), inbox };
+        Box::pin(async { Ok(Arc::new(lane) as Arc<dyn LockStore>) })
+    }
+}
+
+impl Lane {
+    fn now(&self) -> Now {
+        Now { moment: self.shared.clock.now(), wall_ms: wall_ms() }
+    }
+}
+
+impl State {
+    fn tell(&mut self, told: Told) {
+        let (claim, signal) = match told {
+            Told::Granted(claim, token) => {
+                (claim.id, Signal::Granted { claim: claim.id, token: Some(token) })
+            }
+            Told::Lost(claim, reason) => (claim.id, Signal::Lost { claim: claim.id, reason }),
+        };
+        if let Some(inbox) = self.inboxes.get(&claim) {
+            inbox.deliver(signal);
+        }
+    }
+}
+
+impl LockStore for Lane {
+    fn facts(&self) -> StoreFacts {
+        StoreFacts {
+            store: "memory",
+            fencing: Fencing::Strong,
+            scope: Scope::Process,
+            fair: true,
+            push: true,
+            clock: "this machine's CLOCK_BOOTTIME",
+            ttl_min: TTL_MIN,
+            ttl_max: TTL_MAX,
+            two_holders_if: "never within the process; tokens start again with it",
+            warnings: vec![],
+        }
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Answer> {
+        Box::pin(async move {
+            let mut state = self.shared.state.lock();
+            let (answer, told) = state.table.acquire(self.now(), claim);
+            if let Some(inbox) = &self.inbox
+                && matches!(answer, Answer::Granted { .. } | Answer::Queued { .. })
+            {
+                state.inboxes.insert(claim.id, inbox.clone());
+            }
+            told.into_iter().for_each(|told| state.tell(told));
+            Ok(answer)
+        })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> Verb<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            let mut state = self.shared.state.lock();
+            Ok(holds.iter().map(|hold| state.table.renew(self.now(), hold)).collect())
+        })
+    }
+
+    fn release<'a>(&'a self, what: &'a Release) -> Verb<'a, Released> {
+        Box::pin(async move {
+            let mut state = self.shared.state.lock();
+            let (released, told) = state.table.release(self.now(), what);
+            told.into_iter().for_each(|told| state.tell(told));
+            if let Release::Mine(hold) = what {
+                state.inboxes.remove(&hold.id);
+            }
+            Ok(released)
+        })
+    }
+
+    fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Page> {
+        Box::pin(async move { Ok(self.shared.state.lock().table.inspect(self.now(), query)) })
+    }
+}

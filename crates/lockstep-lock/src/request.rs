@@ -1,0 +1,215 @@
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use lockstep_core::time::Moment;
+use lockstep_core::{ClaimId, Key, KeyError, Label, Owner};
+
+use crate::drive::{self, Outcome};
+use crate::error::LockError;
+use crate::guard::Guard;
+use crate::locks::Locks;
+use crate::store::Claim;
+
+/// A lock that is being asked for: set what matters, then `.await` it.
+///
+/// # Cancel safety
+/// Dropping the future at any point leaves nothing behind: a place in the queue or a lock that was
+/// just granted is given back in the background, and at the latest by its ttl.
+#[must_use = "a request does nothing until it is awaited"]
+pub struct LockRequest(Request);
+
+/// The same for a lock that is not waited for.
+#[must_use = "a request does nothing until it is awaited"]
+pub struct TryLockRequest(Request);
+
+struct Request {
+    locks: Locks,
+    key: Result<Key, KeyError>,
+    owner: Option<Owner>,
+    ttl: Duration,
+    label: Label,
+    max_hold: Option<Duration>,
+    within: Option<Duration>,
+    wait: bool,
+}
+
+macro_rules! options {
+    ($request:ident) => {
+        impl $request {
+            /// Asks as this owner: if it already holds the key through this handle, it enters
+            /// again, with the same token.
+            pub fn owner(mut self, owner: &Owner) -> Self {
+                self.0.owner = Some(*owner);
+                self
+            }
+
+            /// How long the store lets the lease live without a renewal. Renewals are sent every
+            /// third of it, so it bounds how long a crashed holder blocks others, not the work.
+            pub fn ttl(mut self, ttl: Duration) -> Self {
+                self.0.ttl = ttl;
+                self
+            }
+
+            /// What people see when they ask who holds it.
+            pub fn label(mut self, label: impl AsRef<str>) -> Self {
+                self.0.label = Label::new(label);
+                self
+            }
+
+            /// Trust ends after this long, renewals or not: for work that may hang.
+            pub fn max_hold(mut self, limit: Duration) -> Self {
+                self.0.max_hold = Some(limit);
+                self
+            }
+        }
+    };
+}
+
+options!(LockRequest);
+options!(TryLockRequest);
+
+impl LockRequest {
+    pub(crate) fn new(locks: &Locks, name: &str) -> Self {
+        Self(Request::new(locks, name, true))
+    }
+
+    /// Waits at most this long, store and all; the default is for ever.
+    pub fn within(mut self, limit: Duration) -> Self {
+        self.0.within = Some(limit);
+        self
+    }
+
+    /// Acquires, runs `work`, stops it if the lock is lost, and releases on every path.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let locks = lockstep_lock::Locks::open(lockstep_lock::memory::Memory::new()).await?;
+    /// let answer = locks.lock("order:42").run(async |guard| guard.token()).await?;
+    /// assert!(answer.is_some());
+    /// # Ok::<(), lockstep_lock::LockError>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As for awaiting the request, and [`LockError::Lost`] if the lock was lost before the work
+    /// was done. If the work was done and only the release failed, the output is returned: the
+    /// release goes on in the background.
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, LockError> {
+        let guard = self.await?;
+        let output = guard.run(work(&guard)).await?;
+        if let Err(error) = guard.release().await {
+            tracing::warn!(%error, "release after the work");
+        }
+        Ok(output)
+    }
+}
+
+impl TryLockRequest {
+    pub(crate) fn new(locks: &Locks, name: &str) -> Self {
+        Self(Request::new(locks, name, false))
+    }
+}
+
+impl IntoFuture for LockRequest {
+    type Output = Result<Guard, LockError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async {
+            let guard = self.0.acquire().await?;
+            Ok(guard.expect("invariant: a claim that waits is never answered busy"))
+        })
+    }
+}
+
+impl IntoFuture for TryLockRequest {
+    type Output = Result<Option<Guard>, LockError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.0.acquire())
+    }
+}
+
+impl Request {
+    fn new(locks: &Locks, name: &str, wait: bool) -> Self {
+        Self {
+            key: Key::new(name),
+            owner: None,
+            ttl: locks.defaults.ttl,
+            label: locks.defaults.label.clone(),
+            max_hold: None,
+            within: None,
+            wait,
+            locks: locks.clone(),
+        }
+    }
+
+    async fn acquire(self) -> Result<Option<Guard>, LockError> {
+        let key = self.key.clone()?;
+        let inner = &self.locks.inner;
+        inner.check_ttl(self.ttl)?;
+        if inner.keeper.is_closed() {
+            return Err(LockError::Closed);
+        }
+        let started = inner.clock.now();
+        let deadline = self.within.map(|limit| started + limit);
+        let Some(owner) = self.owner else { return self.ask(key, Owner::new(), deadline).await };
+
+        let entry = inner.reentry.entry(&key, owner);
+        let turn = match (self.wait, deadline) {
+            (false, _) => match entry.try_turn() {
+                Some(turn) => turn,
+                None => return Ok(None),
+            },
+            (true, None) => entry.turn().await,
+            (true, Some(deadline)) => tokio::select! {
+                turn = entry.turn() => turn,
+                () = drive::sleep_until(&*inner.clock, deadline) => {
+                    let waited = inner.clock.now().since(started);
+                    return Err(LockError::TimedOut { key, waited, ahead: None });
+                }
+            },
+        };
+        if let Some(guard) = turn.enter_again() {
+            return Ok(Some(guard));
+        }
+        let guard = self.ask(key, owner, deadline).await?;
+        if let Some(guard) = &guard {
+            turn.entered(guard);
+        }
+        Ok(guard)
+    }
+
+    async fn ask(
+        &self,
+        key: Key,
+        owner: Owner,
+        deadline: Option<Moment>,
+    ) -> Result<Option<Guard>, LockError> {
+        let inner = &self.locks.inner;
+        let claim = Claim {
+            id: ClaimId::new(),
+            key,
+            owner,
+            label: self.label.clone(),
+            ttl: self.ttl,
+            wait: self.wait,
+        };
+        let span = tracing::debug_span!("lock", key = %claim.key, claim = %claim.id);
+        let asked =
+            tracing::Instrument::instrument(drive::acquire(inner, claim.clone(), deadline), span);
+        match asked.await? {
+            Outcome::Busy => Ok(None),
+            Outcome::Held { stake, token, lease } => {
+                let limit = match self.max_hold {
+                    Some(limit) => inner.clock.now() + limit,
+                    None => Moment::MAX,
+                };
+                let inner = Arc::clone(inner);
+                Ok(Some(Guard::new(inner, claim, stake, token, lease, limit)))
+            }
+        }
+    }
+}

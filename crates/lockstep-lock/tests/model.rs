@@ -1,0 +1,384 @@
+//! The fair queue, model-checked: the real [`Table`] as the store and the real [`Acquisition`] in
+//! every client, with requests, replies and pushes that are delayed, reordered and lost, clients
+//! that cancel and crash, and leases that run out.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lockstep_core::time::Moment;
+use lockstep_core::{
+    ClaimId, Drift, Effect, ErrorKind, Key, Label, Lease, Owner, StoreError, Token,
+};
+use lockstep_lock::acquisition::{Acquisition, Event, Step, Terms};
+use lockstep_lock::queue::{Now, Table, Told};
+use lockstep_lock::store::{Answer, Claim, Release};
+use stateright::{Checker, Model, Property};
+
+const TICK: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(3);
+
+/// How much the checker may try.
+#[derive(Clone, Copy)]
+struct Bounds {
+    clients: usize,
+    ticks: u64,
+    losses: u8,
+    leavers: u8,
+}
+
+struct Queue(Bounds);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct World {
+    tick: u64,
+    table: Table,
+    clients: Vec<Client>,
+    net: Vec<Message>,
+    losses: u8,
+    leavers: u8,
+    /// The largest token that any client was told it holds.
+    newest: u64,
+    disorder: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Client {
+    machine: Acquisition,
+    phase: Phase,
+    /// Replies to older requests are ignored, as a dropped future ignores them.
+    request: u8,
+    /// It got the lock by a push, or gave it back: what the sometimes-properties look for.
+    pushed: bool,
+    released: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Idle,
+    Asking,
+    Waiting(Moment),
+    Holding { lease: Lease, token: u64 },
+    Gone,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Message {
+    Ask { client: usize, request: u8 },
+    Reply { client: usize, request: u8, answer: Reply },
+    Push { client: usize, token: u64 },
+    GiveBack { client: usize },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Reply {
+    Granted(u64),
+    Queued { ahead: u64, left: Duration, behind: u64 },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Action {
+    Tick,
+    Start(usize),
+    Deliver(Message),
+    Lose(Message),
+    GiveUpOnReply(usize),
+    Wake(usize),
+    Release(usize),
+    Cancel(usize),
+    Crash(usize),
+}
+
+impl Client {
+    fn trusts(&self, now: Moment) -> bool {
+        matches!(&self.phase, Phase::Holding { lease, .. } if lease.is_trusted(now))
+    }
+}
+
+impl World {
+    fn now(&self) -> Moment {
+        Moment::ZERO + TICK * self.tick as u32
+    }
+
+    fn send(&mut self, message: Message) {
+        self.net.push(message);
+        self.net.sort();
+    }
+
+    fn step(&mut self, client: usize, event: Event) {
+        let now = self.now();
+        let phase = match self.clients[client].machine.step(now, event, 0) {
+            Step::Ask => {
+                self.clients[client].request += 1;
+                let request = self.clients[client].request;
+                self.send(Message::Ask { client, request });
+                Phase::Asking
+            }
+            Step::Wait(until) => Phase::Waiting(until),
+            Step::Held { token, lease } => {
+                let token = token.expect("the table counts").get();
+                self.disorder |= token <= self.newest;
+                self.newest = self.newest.max(token);
+                Phase::Holding { lease, token }
+            }
+            Step::Failed(_) | Step::TimedOut { .. } => {
+                self.send(Message::GiveBack { client });
+                Phase::Gone
+            }
+            step => unreachable!("{step:?}"),
+        };
+        self.clients[client].phase = phase;
+    }
+
+    fn deliver(&mut self, message: Message) {
+        match message {
+            Message::Ask { client, request } => {
+                let (answer, told) = self.table.acquire(self.table_now(), &claim(client));
+                let answer = match answer {
+                    Answer::Granted { token } => Reply::Granted(token.unwrap().get()),
+                    Answer::Queued { ahead, holder_left: left, behind } => {
+                        Reply::Queued { ahead, left, behind: behind.unwrap().get() }
+                    }
+                    answer => unreachable!("{answer:?}"),
+                };
+                self.send(Message::Reply { client, request, answer });
+                told.into_iter().for_each(|told| self.push(told));
+            }
+            Message::GiveBack { client } => {
+                let what = Release::Mine(claim(client).hold());
+                let (_, told) = self.table.release(self.table_now(), &what);
+                told.into_iter().for_each(|told| self.push(told));
+            }
+            Message::Reply { client, request, answer } => {
+                let listening = self.clients[client].phase == Phase::Asking;
+                if listening && self.clients[client].request == request {
+                    let answer = match answer {
+                        Reply::Granted(token) => Answer::Granted { token: Some(Token::new(token)) },
+                        Reply::Queued { ahead, left, behind } => Answer::Queued {
+                            ahead,
+                            holder_left: left,
+                            behind: Some(Token::new(behind)),
+                        },
+                    };
+                    self.step(client, Event::Answered(Ok(answer)));
+                }
+            }
+            Message::Push { client, token } => {
+                if matches!(self.clients[client].phase, Phase::Waiting(_)) {
+                    self.step(client, Event::Pushed(Some(Token::new(token))));
+                    self.clients[client].pushed = self.clients[client].trusts(self.now());
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, told: Told) {
+        if let Told::Granted(claim, token) = told {
+            let client = claim.id.as_u128() as usize;
+            self.send(Message::Push { client, token: token.get() });
+        }
+    }
+
+    fn table_now(&self) -> Now {
+        Now { moment: self.now(), wall_ms: 0 }
+    }
+
+    fn apply(&mut self, action: Action) {
+        match action {
+            Action::Tick => self.tick += 1,
+            Action::Start(client) => self.step(client, Event::Start),
+            Action::Deliver(message) => {
+                self.take(&message);
+                self.deliver(message);
+            }
+            Action::Lose(message) => {
+                self.take(&message);
+                self.losses += 1;
+            }
+            Action::GiveUpOnReply(client) => {
+                let error =
+                    StoreError::new("model", ErrorKind::Unavailable, Effect::Unknown, "lost");
+                self.step(client, Event::Answered(Err(error)));
+            }
+            Action::Wake(client) => self.step(client, Event::Woke),
+            Action::Release(client) | Action::Cancel(client) => {
+                if let Action::Cancel(_) = action {
+                    self.leavers += 1;
+                }
+                self.clients[client].released = true;
+                self.clients[client].phase = Phase::Gone;
+                self.send(Message::GiveBack { client });
+            }
+            Action::Crash(client) => {
+                self.leavers += 1;
+                self.clients[client].phase = Phase::Gone;
+            }
+        }
+    }
+
+    fn take(&mut self, message: &Message) {
+        let at = self.net.iter().position(|other| other == message).expect("it is in the net");
+        self.net.remove(at);
+    }
+
+    /// From here on nothing is lost, nobody leaves, and every holder releases: does everybody who
+    /// asks or waits get the lock?
+    fn everybody_is_served(&self) -> bool {
+        let mut world = self.clone();
+        for _ in 0..(8 * world.clients.len() + 8) {
+            while let Some(message) = world.net.first().cloned() {
+                world.apply(Action::Deliver(message));
+            }
+            let mut moved = false;
+            for client in 0..world.clients.len() {
+                match world.clients[client].phase {
+                    Phase::Holding { .. } => world.apply(Action::Release(client)),
+                    Phase::Asking => world.apply(Action::GiveUpOnReply(client)),
+                    Phase::Waiting(until) if until <= world.now() => {
+                        world.apply(Action::Wake(client));
+                    }
+                    Phase::Waiting(_) => continue,
+                    Phase::Idle | Phase::Gone => continue,
+                }
+                moved = true;
+            }
+            if !moved {
+                if !world.clients.iter().any(|c| matches!(c.phase, Phase::Waiting(_))) {
+                    return true;
+                }
+                world.apply(Action::Tick);
+            }
+        }
+        false
+    }
+}
+
+fn claim(client: usize) -> Claim {
+    Claim {
+        id: ClaimId::from_u128(client as u128),
+        key: Key::new("k").unwrap(),
+        owner: Owner::from_u128(client as u128),
+        label: Label::default(),
+        ttl: TTL,
+        wait: true,
+    }
+}
+
+impl Model for Queue {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        let drift = Drift { per_mille: 0, fixed: Duration::ZERO };
+        let terms = Terms { ttl: TTL, drift, deadline: None, push: true };
+        let client = Client {
+            machine: Acquisition::new(terms),
+            phase: Phase::Idle,
+            request: 0,
+            pushed: false,
+            released: false,
+        };
+        vec![World {
+            tick: 0,
+            table: Table::default(),
+            clients: vec![client; self.0.clients],
+            net: vec![],
+            losses: 0,
+            leavers: 0,
+            newest: 0,
+            disorder: false,
+        }]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        // Nothing can happen before somebody asks, and clients are alike: the first starts first.
+        let next = world.clients.iter().position(|client| client.phase == Phase::Idle);
+        actions.extend(next.map(Action::Start));
+        if next != Some(0) && world.tick < self.0.ticks {
+            actions.push(Action::Tick);
+        }
+        for message in &world.net {
+            actions.push(Action::Deliver(message.clone()));
+            if world.losses < self.0.losses {
+                actions.push(Action::Lose(message.clone()));
+            }
+        }
+        for (id, client) in world.clients.iter().enumerate() {
+            let may_leave = world.leavers < self.0.leavers;
+            match client.phase {
+                Phase::Idle => continue,
+                Phase::Asking => {
+                    let unanswered = !world.net.iter().any(|m| concerns(m, id, client.request));
+                    if unanswered {
+                        actions.push(Action::GiveUpOnReply(id));
+                    }
+                }
+                Phase::Waiting(until) if until <= world.now() => actions.push(Action::Wake(id)),
+                Phase::Waiting(_) => {}
+                Phase::Holding { .. } => actions.push(Action::Release(id)),
+                Phase::Gone => continue,
+            }
+            if may_leave {
+                actions.push(Action::Crash(id));
+                if !matches!(client.phase, Phase::Holding { .. }) {
+                    actions.push(Action::Cancel(id));
+                }
+            }
+        }
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        let mut next = world.clone();
+        next.apply(action);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("at most one client trusts its lock", |_, world: &World| {
+                world.clients.iter().filter(|client| client.trusts(world.now())).count() <= 1
+            }),
+            Property::always("tokens only grow", |_, world: &World| !world.disorder),
+            Property::always("nobody who waits is forgotten", |_, world: &World| {
+                world.everybody_is_served()
+            }),
+            Property::sometimes("a lock passes on by push", |_, world: &World| {
+                world.clients.iter().any(|client| client.pushed)
+            }),
+            Property::sometimes("a lock is taken over when its lease ends", |_, world: &World| {
+                world.newest == 2 && !world.clients.iter().any(|client| client.released)
+            }),
+        ]
+    }
+}
+
+fn concerns(message: &Message, id: usize, number: u8) -> bool {
+    match message {
+        Message::Ask { client, request } | Message::Reply { client, request, .. } => {
+            *client == id && *request == number
+        }
+        Message::Push { .. } | Message::GiveBack { .. } => false,
+    }
+}
+
+fn check(bounds: Bounds) {
+    let checker = Queue(bounds).checker().spawn_dfs().join();
+    println!("{} states", checker.unique_state_count());
+    let found: BTreeMap<_, _> =
+        checker.discoveries().into_iter().map(|(name, path)| (name, path.to_string())).collect();
+    for (name, path) in &found {
+        println!("{name}:\n{path}");
+    }
+    checker.assert_properties();
+}
+
+#[test]
+fn two_clients_with_faults() {
+    check(Bounds { clients: 2, ticks: 5, losses: 1, leavers: 1 });
+}
+
+#[test]
+fn three_clients() {
+    check(Bounds { clients: 3, ticks: 3, losses: 0, leavers: 0 });
+}

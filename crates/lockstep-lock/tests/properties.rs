@@ -1,0 +1,177 @@
+//! Properties of the two machines that hold a guard's promise: what is renewed, and when trust
+//! ends.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lockstep_core::time::Moment;
+use lockstep_core::{ClaimId, Drift, Key, Label, Lease, Owner, Token};
+use lockstep_lock::LostCause;
+use lockstep_lock::queue::{Now, Table, Told};
+use lockstep_lock::renewals::{Change, Renewals};
+use lockstep_lock::store::{Answer, Claim, Hold, Query, RENEW_BATCH, Release, Released, Renewal};
+use proptest::prelude::*;
+
+const TTL: Duration = Duration::from_millis(900);
+
+fn at(ms: u64) -> Moment {
+    Moment::ZERO + Duration::from_millis(ms)
+}
+
+fn hold(number: u128) -> Hold {
+    Hold { id: ClaimId::from_u128(number), key: Key::new(format!("k{number}")).unwrap(), ttl: TTL }
+}
+
+#[test]
+fn a_hold_is_renewed_at_a_third_of_its_ttl_and_ends_without() {
+    let mut renewals = Renewals::default();
+    let end = renewals.insert(hold(1), Lease::new(at(0), TTL, Drift::default()), Moment::MAX);
+    assert_eq!(renewals.next(), Some(at(300)));
+    assert!(renewals.take_due(at(299)).is_none());
+    let (batch, late) = renewals.take_due(at(310)).unwrap();
+    assert_eq!((batch.as_slice(), late), ([hold(1)].as_slice(), Duration::from_millis(10)));
+    renewals.failed(at(400), at(310), &batch);
+    assert_eq!(renewals.next(), Some(at(490)), "an error never ends the schedule");
+    assert_eq!(renewals.take_ended(end), vec![(ClaimId::from_u128(1), LostCause::Expired)]);
+    assert_eq!(renewals.next(), None);
+}
+
+#[test]
+fn a_renewal_counts_from_when_it_was_sent() {
+    let mut renewals = Renewals::default();
+    renewals.insert(hold(1), Lease::new(at(0), TTL, Drift::default()), Moment::MAX);
+    let (batch, _) = renewals.take_due(at(300)).unwrap();
+    let changes = renewals.answered(at(300), &batch, vec![Renewal::Renewed], Drift::default());
+    let until = Lease::new(at(300), TTL, Drift::default()).trusted_until();
+    assert_eq!(changes, vec![Change::Extended(ClaimId::from_u128(1), until)]);
+}
+
+#[test]
+fn what_was_let_go_stays_gone_whatever_comes_back() {
+    let mut renewals = Renewals::default();
+    renewals.insert(hold(1), Lease::new(at(0), TTL, Drift::default()), Moment::MAX);
+    let (batch, _) = renewals.take_due(at(300)).unwrap();
+    renewals.remove(ClaimId::from_u128(1));
+    assert!(
+        renewals.answered(at(300), &batch, vec![Renewal::Renewed], Drift::default()).is_empty()
+    );
+    assert_eq!(renewals.next(), None);
+}
+
+#[test]
+fn the_maximum_hold_ends_trust_although_renewals_succeed() {
+    let mut renewals = Renewals::default();
+    let end = renewals.insert(hold(1), Lease::new(at(0), TTL, Drift::default()), at(500));
+    assert_eq!(end, at(500));
+    let (batch, _) = renewals.take_due(at(300)).unwrap();
+    renewals.answered(at(300), &batch, vec![Renewal::Renewed], Drift::default());
+    assert!(renewals.take_due(at(499)).is_none(), "no renewal beyond the limit");
+    assert_eq!(renewals.take_ended(at(500)), vec![(ClaimId::from_u128(1), LostCause::MaxHold)]);
+}
+
+#[test]
+fn batches_are_bounded() {
+    let mut renewals = Renewals::default();
+    for number in 0..1_200 {
+        renewals.insert(hold(number), Lease::new(at(0), TTL, Drift::default()), Moment::MAX);
+    }
+    let sizes: Vec<usize> =
+        std::iter::from_fn(|| renewals.take_due(at(300)).map(|(batch, _)| batch.len())).collect();
+    assert_eq!(sizes, [RENEW_BATCH, RENEW_BATCH, 200]);
+}
+
+#[derive(Clone, Debug)]
+enum Deed {
+    Ask(u8),
+    Renew(u8),
+    Release(u8),
+    Break(bool),
+    Pass(u16),
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let deed = prop_oneof![
+        4 => (0u8..5).prop_map(Deed::Ask),
+        2 => (0u8..5).prop_map(Deed::Renew),
+        3 => (0u8..5).prop_map(Deed::Release),
+        1 => any::<bool>().prop_map(Deed::Break),
+        2 => (1u16..700).prop_map(Deed::Pass),
+    ];
+    prop::collection::vec(deed, 1..60)
+}
+
+fn claim(number: u8) -> Claim {
+    Claim {
+        id: ClaimId::from_u128(number.into()),
+        key: Key::new("k").unwrap(),
+        owner: Owner::from_u128(number.into()),
+        label: Label::default(),
+        ttl: TTL,
+        wait: true,
+    }
+}
+
+proptest! {
+    /// The table against a bookkeeper that only believes answers and pushes: no grant while an
+    /// earlier one may be trusted (unless broken at once), tokens only grow, one token one claim.
+    #[test]
+    fn the_table_never_grants_what_is_trusted(deeds in deeds()) {
+        let mut table = Table::default();
+        let mut ms = 0u64;
+        let mut trusted: Option<(u8, u64)> = None; // who, until when
+        let mut tokens: BTreeMap<u64, u128> = BTreeMap::new();
+        for deed in deeds {
+            let now = Now { moment: at(ms), wall_ms: ms };
+            let mut grants: Vec<(u128, Token)> = vec![];
+            match deed {
+                Deed::Pass(by) => { ms += u64::from(by); continue; }
+                Deed::Ask(who) => {
+                    let (answer, told) = table.acquire(now, &claim(who));
+                    if let Answer::Granted { token } = answer {
+                        grants.push((who.into(), token.unwrap()));
+                    }
+                    grants.extend(told.into_iter().filter_map(granted));
+                }
+                Deed::Renew(who) => {
+                    let renewed = table.renew(now, &claim(who).hold()) == Renewal::Renewed;
+                    if renewed {
+                        prop_assert_eq!(trusted.map(|(holder, _)| holder), Some(who));
+                        trusted = Some((who, ms + 900));
+                    }
+                }
+                Deed::Release(who) => {
+                    let (released, told) = table.release(now, &Release::Mine(claim(who).hold()));
+                    if released == Released::Done && trusted.is_some_and(|(holder, _)| holder == who) {
+                        trusted = None;
+                    }
+                    grants.extend(told.into_iter().filter_map(granted));
+                }
+                Deed::Break(at_once) => {
+                    let what = Release::Break { key: claim(0).key, reason: "x".into(), now: at_once };
+                    let (_, told) = table.release(now, &what);
+                    if at_once { trusted = None; }
+                    grants.extend(told.into_iter().filter_map(granted));
+                }
+            }
+            for (who, token) in grants {
+                let other = trusted.filter(|(holder, until)| u128::from(*holder) != who && ms < *until);
+                prop_assert!(other.is_none(), "granted to {who} while {other:?} may trust");
+                let known = tokens.insert(token.get(), who);
+                prop_assert!(known.is_none() || known == Some(who), "token {token} used twice");
+                prop_assert_eq!(tokens.keys().last(), Some(&token.get()), "token went back");
+                trusted = Some((who as u8, ms + 900));
+            }
+            let page = table.inspect(now, &Query::One(claim(0).key));
+            prop_assert!(page.locks.len() <= 1);
+        }
+    }
+}
+
+fn granted(told: Told) -> Option<(u128, Token)> {
+    match told {
+        Told::Granted(claim, token) => Some((claim.id.as_u128(), token)),
+        Told::Lost(..) => None,
+    }
+}

@@ -1,0 +1,288 @@
+//! From a URL to a connection's settings. A password never gets out of here in any text.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use lockstep_core::StoreError;
+use percent_encoding::percent_decode_str;
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
+use redis::{
+    Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+    TlsCertificates,
+};
+use url::Url;
+
+use crate::error::STORE;
+use crate::keys::{DEFAULT_PREFIX, Layout};
+
+const PARAMETERS: &str = "prefix, password_file, ca_file";
+
+/// A Redis server as a lock store.
+///
+/// ```
+/// use lockstep_redis::Redis;
+///
+/// let store = Redis::from_url("redis://:secret@127.0.0.1:6379/2?prefix=shop").unwrap();
+/// assert_eq!(format!("{store:?}"), "Redis(redis://127.0.0.1:6379/2?prefix=shop)");
+///
+/// let error = Redis::from_url("redis://127.0.0.1?prefx=shop").unwrap_err();
+/// assert!(error.to_string().contains("prefix"));
+/// ```
+#[derive(Clone)]
+pub struct Redis {
+    pub(crate) config: Arc<Config>,
+    /// Whether this server's warnings have been logged: two lanes need not both say them.
+    pub(crate) warned: Arc<AtomicBool>,
+}
+
+pub(crate) struct Config {
+    host: String,
+    port: u16,
+    tls: Tls,
+    user: Option<String>,
+    password: Password,
+    db: u16,
+    prefix: String,
+    pub(crate) layout: Layout,
+}
+
+enum Tls {
+    Off,
+    PublicRoots,
+    /// The certificates, PEM, that replace the public roots.
+    Own(Vec<u8>),
+}
+
+enum Password {
+    None,
+    Given(String),
+    File(PathBuf),
+}
+
+impl Redis {
+    /// The store that a URL names:
+    /// `redis://[user][:password]@host[:port][/db]`, or `rediss://…` for TLS, with
+    ///
+    /// - `?prefix=` before every key, to separate tenants of one server (default `lockstep`),
+    /// - `?password_file=` instead of a password, read again at each connection,
+    /// - `?ca_file=` with the certificates (PEM) of a private authority, which is then the only one
+    ///   trusted; without it the public ones are.
+    ///
+    /// Nothing is connected yet.
+    ///
+    /// # Errors
+    /// Of kind [`Config`](lockstep_core::ErrorKind::Config), for everything that can never work.
+    pub fn from_url(url: &str) -> Result<Self, StoreError> {
+        let config = Config::from_url(url)?;
+        // What the URL points at should be wrong now rather than at the first connection.
+        config.client()?;
+        Ok(Self { config: Arc::new(config), warned: Arc::default() })
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redis({})", self.config)
+    }
+}
+
+impl fmt::Display for Config {
+    /// The URL without its secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if matches!(self.tls, Tls::Off) { "redis" } else { "rediss" };
+        write!(f, "{scheme}://{}/{}?prefix={}", self.address(), self.db, self.prefix)
+    }
+}
+
+impl Config {
+    fn from_url(url: &str) -> Result<Self, StoreError> {
+        let mut tls = scheme(url)?;
+        let url = parse(url)?;
+        let Some(host) = url.host_str().filter(|host| !host.is_empty()) else {
+            return refuse("the URL names no host: write redis://127.0.0.1:6379");
+        };
+        let db = match url.path().trim_start_matches('/') {
+            "" => Ok(0),
+            number => number.parse(),
+        };
+        let Ok(db) = db else {
+            return refuse("the path of the URL must be a database number, like /0");
+        };
+        let user = Some(decode(url.username(), "user name")?).filter(|user| !user.is_empty());
+        let mut password = match decode(url.password().unwrap_or_default(), "password")? {
+            empty if empty.is_empty() => Password::None,
+            given => Password::Given(given),
+        };
+        let mut prefix = DEFAULT_PREFIX.to_owned();
+        for (name, value) in url.query_pairs() {
+            match &*name {
+                "prefix" => prefix = value.into_owned(),
+                "password_file" if matches!(password, Password::None) => {
+                    password = Password::File(value.into_owned().into());
+                }
+                "password_file" => {
+                    return refuse("a password in the URL and ?password_file= exclude each other");
+                }
+                "ca_file" if matches!(tls, Tls::Off) => {
+                    return refuse("?ca_file= needs a rediss:// URL; redis:// does not use TLS");
+                }
+                "ca_file" => tls = Tls::Own(certificates(&value)?),
+                other => {
+                    return refuse(format!("unknown parameter ?{other}=; known are: {PARAMETERS}"));
+                }
+            }
+        }
+        if user.is_some() && matches!(password, Password::None) {
+            return refuse("a user name needs a password: put it in the URL or ?password_file=");
+        }
+        let Some(layout) = Layout::new(&prefix) else {
+            return refuse("?prefix= takes 1 to 64 of A-Z a-z 0-9 . _ -");
+        };
+        let host = host.trim_matches(['[', ']']).to_owned();
+        Ok(Self { host, port: url.port().unwrap_or(6379), tls, user, password, db, prefix, layout })
+    }
+
+    /// Host and port, for messages.
+    pub(crate) fn address(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+
+    /// The driver's settings. A password file is read anew each time: it may have been rotated
+    /// since the last connection.
+    pub(crate) fn client(&self) -> Result<Client, StoreError> {
+        let mut settings = RedisConnectionInfo::default()
+            .set_db(self.db.into())
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_lib_name("lockstep", env!("CARGO_PKG_VERSION"));
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = self.password()? {
+            settings = settings.set_password(password);
+        }
+        // Without keepalive, a waiter would not notice that a silent peer is gone.
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(5))
+            .with_interval(Duration::from_secs(2));
+        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+        let connection = self
+            .driver_address()
+            .into_connection_info()
+            .map(|connection| connection.set_redis_settings(settings).set_tcp_settings(tcp));
+        let client = match &self.tls {
+            Tls::Off => connection.and_then(Client::open),
+            tls => {
+                install_crypto();
+                let root_cert = match tls {
+                    Tls::Own(pem) => Some(pem.clone()),
+                    _ => None,
+                };
+                connection.and_then(|connection| {
+                    Client::build_with_tls(
+                        connection,
+                        TlsCertificates { client_tls: None, root_cert },
+                    )
+                })
+            }
+        };
+        client.map_err(|error| StoreError::config(STORE, format!("unusable settings: {error}")))
+    }
+
+    /// The password as it is now.
+    fn password(&self) -> Result<Option<String>, StoreError> {
+        match &self.password {
+            Password::None => Ok(None),
+            Password::Given(password) => Ok(Some(password.clone())),
+            Password::File(path) => match std::fs::read_to_string(path) {
+                Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
+                Err(why) => refuse(format!("password_file {}: {why}", path.display())),
+            },
+        }
+    }
+
+    fn driver_address(&self) -> ConnectionAddr {
+        let (host, port) = (self.host.clone(), self.port);
+        match self.tls {
+            Tls::Off => ConnectionAddr::Tcp(host, port),
+            Tls::PublicRoots | Tls::Own(_) => {
+                ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+            }
+        }
+    }
+}
+
+/// What the scheme asks for; looked at first, because the URLs of clusters need not be URLs.
+fn scheme(url: &str) -> Result<Tls, StoreError> {
+    match url.split_once("://").map_or("", |(scheme, _)| scheme) {
+        "redis" => Ok(Tls::Off),
+        "rediss" => Ok(Tls::PublicRoots),
+        "redis-sentinel" | "redis+sentinel" | "rediss-sentinel" | "rediss+sentinel" => {
+            refuse("Sentinel is not supported yet: use the primary's own redis:// URL")
+        }
+        "redis-cluster" | "redis+cluster" | "rediss-cluster" | "rediss+cluster" => {
+            refuse("Redis Cluster is not supported yet: use the redis:// URL of a single server")
+        }
+        _ => refuse("a Redis URL starts with redis:// or rediss://"),
+    }
+}
+
+fn parse(url: &str) -> Result<Url, StoreError> {
+    let url = match Url::parse(url) {
+        Ok(url) => url,
+        // The parser's own words are used because they repeat nothing of the URL.
+        Err(why) => {
+            return refuse(format!(
+                "the URL cannot be read ({why}); expected \
+                 redis://[user][:password]@host[:port][/db], with special characters of user \
+                 and password percent-encoded"
+            ));
+        }
+    };
+    // A password with a bare `/`, `?` or `#` ends the host too early; what follows must not be
+    // repeated in a message about an unknown database or parameter.
+    let after_host = [url.path(), url.query().unwrap_or_default()];
+    if url.fragment().is_some() || after_host.iter().any(|text| text.contains('@')) {
+        return refuse(
+            "the URL has '#', or '@' after the host: percent-encode special characters of user \
+             and password",
+        );
+    }
+    Ok(url)
+}
+
+fn refuse<T>(message: impl Into<String>) -> Result<T, StoreError> {
+    Err(StoreError::config(STORE, message))
+}
+
+fn decode(text: &str, what: &str) -> Result<String, StoreError> {
+    match percent_decode_str(text).decode_utf8() {
+        Ok(text) => Ok(text.into_owned()),
+        Err(_) => refuse(format!("the {what} in the URL is not UTF-8")),
+    }
+}
+
+fn certificates(path: &str) -> Result<Vec<u8>, StoreError> {
+    match std::fs::read(path) {
+        // The driver would take an empty file, and then trust nobody without saying why.
+        Ok(pem) if !pem.windows(17).any(|line| line == b"BEGIN CERTIFICATE") => {
+            refuse(format!("ca_file {path}: there is no PEM certificate in it"))
+        }
+        Ok(pem) => Ok(pem),
+        Err(why) => refuse(format!("ca_file {path}: {why}")),
+    }
+}
+
+/// The driver takes the process's crypto provider; a program that has chosen one keeps it.
+fn install_crypto() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Losing the race to another thread is as good.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    }
+}

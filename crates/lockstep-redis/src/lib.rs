@@ -1,0 +1,24 @@
+//! Lockstep's locks on one Redis server (6 or newer, or Valkey).
+//!
+//! Every verb of the store is one script, judged by the server's own clock; a release hands the
+//! lock to the next waiter in the same step and tells that waiter alone, through one inbox channel
+//! per handle. Every key has a ttl: nothing that this crate writes stays for ever.
+//!
+//! This crate knows nothing of guards, renewal schedules or deadlines, and it never retries a verb:
+//! it reconnects, and says what may have happened. Redis Cluster and Sentinel are refused.
+//!
+//! What is where: `config` reads URLs, `keys` names keys, `link` keeps one connection alive, `push`
+//! reads signals, `scripts/*.lua` decide, `store` and `inspect` ask them, `probe` looks at the server
+//! once, `error` says what an error means.
+
+mod config;
+mod error;
+mod inspect;
+mod keys;
+mod link;
+mod probe;
+mod push;
+mod scripts;
+mod store;
+
+pub use config::Redis;

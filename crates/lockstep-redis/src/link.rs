@@ -1,0 +1,193 @@
+//! One connection that is always being kept up.
+//!
+//! A task dials again as soon as the connection is gone, whether or not somebody is asking, because
+//! waiters must hear signals again. Requests are never repeated here: one that was under way when
+//! the connection broke has an unknown outcome, and who asked decides.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockstep_core::retry::Backoff;
+use lockstep_core::{Effect, ErrorKind, StoreError};
+use lockstep_lock::{Inbox, Signal};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, Value};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+use uuid::Uuid;
+
+use crate::config::Config;
+use crate::error::{self, STORE};
+use crate::push;
+
+/// How long a connection may take to be made, and an answer to come.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+const REDIAL: Backoff =
+    Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(1) };
+
+/// A lane's connection, and whoever replaces it.
+pub(crate) struct Link {
+    address: String,
+    state: watch::Receiver<State>,
+    breaks: Arc<Breaks>,
+    redialer: AbortHandle,
+}
+
+enum State {
+    Up(Line),
+    /// The first try after a loss is under way: it is worth waiting for.
+    Dialing,
+    /// The last try failed, like this; the next follows by itself.
+    Down(ErrorKind, String),
+}
+
+/// One connection; the first has number 1.
+#[derive(Clone)]
+struct Line {
+    number: u64,
+    connection: MultiplexedConnection,
+}
+
+/// Which connections are known to be broken.
+#[derive(Default)]
+pub(crate) struct Breaks {
+    highest: AtomicU64,
+    rung: Notify,
+}
+
+/// What dialing takes.
+pub(crate) struct Dialer {
+    pub(crate) config: Arc<Config>,
+    /// Where signals go, and the channel they come through.
+    pub(crate) inbox: Option<(Inbox, String)>,
+}
+
+impl Link {
+    /// Connects for the first time, on the current runtime.
+    pub(crate) async fn open(dialer: Dialer) -> Result<Self, StoreError> {
+        let breaks = Arc::new(Breaks::default());
+        let line = dialer.dial(1, &breaks).await?;
+        let address = dialer.config.address();
+        let (tell, state) = watch::channel(State::Up(line));
+        let redialer = tokio::spawn(redial(dialer, Arc::clone(&breaks), tell)).abort_handle();
+        Ok(Self { address, state, breaks, redialer })
+    }
+
+    /// Sends a command once. The server's refusals are answers, not errors.
+    pub(crate) async fn call(&self, command: &Cmd) -> Result<Value, StoreError> {
+        let Line { number, mut connection } = self.line().await?;
+        connection.send_packed_command(command).await.map_err(|error| {
+            // A silent connection is given up as well: nothing tells it from one that a firewall
+            // has forgotten, which would stay silent for a quarter of an hour.
+            self.breaks.note(number);
+            error::interrupted(error, &self.address)
+        })
+    }
+
+    async fn line(&self) -> Result<Line, StoreError> {
+        if let State::Up(line) = &*self.state.borrow()
+            && !self.breaks.has(line.number)
+        {
+            return Ok(line.clone());
+        }
+        let settled = |state: &State| match state {
+            State::Up(line) => !self.breaks.has(line.number),
+            State::Dialing => false,
+            State::Down(..) => true,
+        };
+        let mut state = self.state.clone();
+        let outcome = tokio::time::timeout(PATIENCE, state.wait_for(settled)).await;
+        match outcome.as_ref().map(|state| state.as_deref()) {
+            Ok(Ok(State::Up(line))) => Ok(line.clone()),
+            Ok(Ok(State::Down(kind, message))) => {
+                Err(StoreError::new(STORE, *kind, Effect::None, message))
+            }
+            Ok(Ok(State::Dialing)) | Err(_) => {
+                Err(self.unreachable("has not been reached again yet"))
+            }
+            Ok(Err(_)) => Err(self.unreachable("cannot be reached: the runtime has ended")),
+        }
+    }
+
+    fn unreachable(&self, why: &str) -> StoreError {
+        let message = format!("{} {why}", self.address);
+        StoreError::new(STORE, ErrorKind::Unavailable, Effect::None, message)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.redialer.abort();
+    }
+}
+
+impl Breaks {
+    pub(crate) fn note(&self, number: u64) {
+        self.highest.fetch_max(number, Ordering::AcqRel);
+        self.rung.notify_one();
+    }
+
+    fn has(&self, number: u64) -> bool {
+        number <= self.highest.load(Ordering::Acquire)
+    }
+}
+
+impl Dialer {
+    async fn dial(&self, number: u64, breaks: &Arc<Breaks>) -> Result<Line, StoreError> {
+        let client = self.config.client()?;
+        let inbox = self.inbox.as_ref().map(|(inbox, _)| inbox.clone());
+        let settings = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE))
+            .set_pipeline_buffer_size(1024)
+            .set_push_sender(push::receiver(inbox, Arc::clone(breaks), number));
+        let failed = |error| {
+            let secret = client.get_connection_info().redis_settings().password();
+            error::unreachable(error, &self.config.address(), secret)
+        };
+        let mut connection =
+            client.get_multiplexed_async_connection_with_config(&settings).await.map_err(failed)?;
+        if let Some((_, channel)) = &self.inbox {
+            connection.subscribe(channel).await.map_err(failed)?;
+        }
+        Ok(Line { number, connection })
+    }
+}
+
+/// Replaces each broken connection; ends with the link.
+async fn redial(dialer: Dialer, breaks: Arc<Breaks>, tell: watch::Sender<State>) {
+    let mut number = 1;
+    loop {
+        while !breaks.has(number) {
+            breaks.rung.notified().await;
+        }
+        tracing::debug!(address = dialer.config.address(), "connection to Redis lost");
+        tell.send_replace(State::Dialing);
+        let mut tries = 0;
+        let line = loop {
+            number += 1;
+            match dialer.dial(number, &breaks).await {
+                Ok(line) => break line,
+                Err(error) => {
+                    tries += 1;
+                    tracing::debug!(tries, %error, "Redis not reached");
+                    tell.send_replace(State::Down(error.kind(), text(&error)));
+                    let random = Uuid::new_v4().as_u128() as u64;
+                    tokio::time::sleep(REDIAL.delay(tries, random)).await;
+                }
+            }
+        };
+        tell.send_replace(State::Up(line));
+        if let Some((inbox, _)) = &dialer.inbox {
+            inbox.deliver(Signal::AskAllAgain);
+        }
+    }
+}
+
+/// The message without the store's name, which is put before it again.
+fn text(error: &StoreError) -> String {
+    let text = error.to_string();
+    text.strip_prefix("redis: ").unwrap_or(&text).to_owned()
+}

@@ -1,0 +1,27 @@
+-- Takes the lock away from whoever holds it. KEYS: the lock. ARGV: nobody (empty), reason, 1 to
+-- pass it on now. Answers 1 if somebody held it, else 0.
+local call, lock = redis.call, KEYS[1]
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- include row.lua
+local reason, at_once = ARGV[2], ARGV[3] == '1'
+if healed then
+  -- Nobody held it when the operator spoke; whoever has it now is innocent.
+  return 0
+end
+if not at_once then
+  call('HSET', lock, 'broken', reason)
+  return 1
+end
+
+local inbox = call('HGET', lock, 'inbox')
+call('ZCARD', queue) -- wrong types must show before anybody is told
+call('HLEN', waiters)
+tell(inbox or '-', 'lost ' .. holder .. ' ' .. reason)
+holder = false
+pass_on()
+if not holder then
+  vacate()
+end
+return 1

@@ -1,0 +1,162 @@
+//! The verbs of the lock store: each one call of one script.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use lockstep_core::Token;
+use lockstep_lock::queue::{TTL_MAX, TTL_MIN};
+use lockstep_lock::store::{
+    Answer, Claim, Connect, Hold, LockStore, Page, Query, Release, Released, Renewal, Verb,
+};
+use lockstep_lock::{Fencing, Inbox, Scope, StoreFacts};
+use redis::Value;
+
+use crate::config::Redis;
+use crate::error::{self, STORE};
+use crate::inspect;
+use crate::keys::Layout;
+use crate::link::{Dialer, Link};
+use crate::probe;
+use crate::scripts::{ACQUIRE, BREAK, RELEASE, RENEW};
+
+/// What stands for no inbox in the scripts.
+const NO_INBOX: &str = "-";
+
+impl Connect for Redis {
+    fn open<'a>(&'a self, inbox: Option<Inbox>) -> Verb<'a, Arc<dyn LockStore>> {
+        Box::pin(async move {
+            let layout = self.config.layout.clone();
+            let inbox = inbox.map(|inbox| (inbox, layout.inbox()));
+            let channel = inbox.as_ref().map_or(NO_INBOX, |(_, channel)| channel).to_owned();
+            let link = Link::open(Dialer { config: Arc::clone(&self.config), inbox }).await?;
+            let warnings = probe::warnings(&link, &self.config.address()).await?;
+            if !self.warned.swap(true, Ordering::Relaxed) {
+                for warning in &warnings {
+                    tracing::warn!(store = %self.config, "{warning}");
+                }
+            }
+            Ok(Arc::new(Lane { link, layout, channel, warnings }) as Arc<dyn LockStore>)
+        })
+    }
+}
+
+struct Lane {
+    link: Link,
+    layout: Layout,
+    channel: String,
+    warnings: Vec<String>,
+}
+
+impl LockStore for Lane {
+    fn facts(&self) -> StoreFacts {
+        StoreFacts {
+            store: STORE,
+            fencing: Fencing::ClockBound,
+            scope: Scope::Network,
+            fair: true,
+            push: true,
+            clock: "the Redis server's",
+            ttl_min: TTL_MIN,
+            ttl_max: TTL_MAX,
+            two_holders_if: "a failover promotes a replica that had not received the lock, a \
+                             restart without persistence forgets it, memory pressure evicts it, \
+                             or the server's clock is stepped",
+            warnings: self.warnings.clone(),
+        }
+    }
+
+    fn acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Answer> {
+        Box::pin(async move {
+            let lock = [self.layout.lock(&claim.key)];
+            let mut call = ACQUIRE.on(&lock);
+            call.arg(claim.id.to_string())
+                .arg(claim.owner.to_string())
+                .arg(claim.label.as_str())
+                .arg(millis(claim.ttl))
+                .arg(&self.channel);
+            if !claim.wait {
+                call.arg("try");
+            }
+            match ACQUIRE.run(&self.link, &call, &lock[0]).await? {
+                Value::Int(token) => Ok(Answer::Granted { token: Some(Token::new(token as u64)) }),
+                Value::Nil => Ok(Answer::Busy),
+                Value::BulkString(reason) => Ok(Answer::Broken { reason: text(reason) }),
+                Value::Array(queued) => match queued[..] {
+                    [Value::Int(ahead), Value::Int(left_us), Value::Int(behind)] => {
+                        Ok(Answer::Queued {
+                            ahead: ahead as u64,
+                            holder_left: Duration::from_micros(left_us.max(0) as u64),
+                            behind: Some(Token::new(behind as u64)),
+                        })
+                    }
+                    _ => Err(error::baffled(&lock[0], queued)),
+                },
+                other => Err(error::baffled(&lock[0], other)),
+            }
+        })
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> Verb<'a, Vec<Renewal>> {
+        Box::pin(async move {
+            let locks: Vec<String> = holds.iter().map(|hold| self.layout.lock(&hold.key)).collect();
+            let Some(first) = locks.first() else { return Ok(vec![]) };
+            let mut call = RENEW.on(&locks);
+            for hold in holds {
+                call.arg(hold.id.to_string()).arg(millis(hold.ttl));
+            }
+            match RENEW.run(&self.link, &call, first).await? {
+                Value::Array(answers) if answers.len() == holds.len() => {
+                    let read = |(answer, lock): (Value, &String)| match answer {
+                        Value::Int(1) => Ok(Renewal::Renewed),
+                        Value::Int(0) => Ok(Renewal::Lost),
+                        Value::BulkString(reason) => Ok(Renewal::Broken { reason: text(reason) }),
+                        other => Err(error::baffled(lock, other)),
+                    };
+                    answers.into_iter().zip(&locks).map(read).collect()
+                }
+                other => Err(error::baffled(first, other)),
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, what: &'a Release) -> Verb<'a, Released> {
+        Box::pin(async move {
+            let (script, key) = match what {
+                Release::Mine(hold) => (&*RELEASE, &hold.key),
+                Release::Break { key, .. } => (&*BREAK, key),
+            };
+            let lock = [self.layout.lock(key)];
+            let mut call = script.on(&lock);
+            match what {
+                Release::Mine(hold) => call.arg(hold.id.to_string()),
+                Release::Break { reason, now, .. } => call.arg("").arg(reason).arg(i32::from(*now)),
+            };
+            match script.run(&self.link, &call, &lock[0]).await? {
+                Value::Int(1) => Ok(Released::Done),
+                Value::Int(0) => Ok(Released::NotHeld),
+                other => Err(error::baffled(&lock[0], other)),
+            }
+        })
+    }
+
+    fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Page> {
+        Box::pin(async move {
+            match query {
+                Query::One(key) => inspect::one(&self.link, &self.layout, key).await,
+                Query::All { prefix, limit } => {
+                    inspect::all(&self.link, &self.layout, prefix, *limit).await
+                }
+            }
+        })
+    }
+}
+
+/// Rounded up: a lease must never be shorter at the server than its holder believes.
+fn millis(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,50 @@
+//! The conformance suite and the stories on a real Redis.
+
+use std::sync::Arc;
+
+use lockstep_lock::store::Connect;
+use lockstep_redis::Redis;
+use lockstep_testkit::suite::{self, Subject};
+use lockstep_testkit::{servers, stories};
+
+fn connect(url: &str) -> anyhow::Result<Arc<dyn Connect>> {
+    Ok(Arc::new(Redis::from_url(url)?))
+}
+
+fn redis(tenant: &str) -> Subject {
+    let url = format!("{}/?prefix={tenant}-{}", servers::redis_url(), std::process::id());
+    let keys = format!("{tenant}-{}:*", std::process::id());
+    let store = connect(&url).expect("a good URL");
+    Subject::new("redis", move || store.clone())
+        .with_processes(url, "story_child")
+        .with_orphan_check(move || Box::pin(immortals(keys.clone())))
+}
+
+/// Keys without an expiry: a crash would leave them for ever.
+async fn immortals(pattern: String) -> anyhow::Result<Vec<String>> {
+    let mut connection =
+        redis::Client::open(servers::redis_url())?.get_multiplexed_async_connection().await?;
+    let script = redis::Script::new(
+        "local found = {}
+         for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
+           if redis.call('PTTL', key) == -1 then table.insert(found, key) end
+         end
+         return found",
+    );
+    Ok(script.arg(pattern).invoke_async(&mut connection).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conforms() {
+    suite::run(&redis("suite")).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lives_through_the_stories() {
+    stories::run(&redis("story")).await.assert_passed();
+}
+
+#[test]
+fn story_child() {
+    stories::child::act(connect);
+}

@@ -1,0 +1,15 @@
+//! The store against a real server, named by `LOCKSTEP_TEST_REDIS`: what is Redis's own, and a smoke
+//! of the verbs.
+
+#![expect(clippy::unwrap_used, reason = "a test says by panicking what went wrong")]
+
+#[path = "it/fake.rs"]
+mod fake;
+#[path = "it/layout.rs"]
+mod layout;
+#[path = "it/link.rs"]
+mod link;
+#[path = "it/support.rs"]
+mod support;
+#[path = "it/verbs.rs"]
+mod verbs;

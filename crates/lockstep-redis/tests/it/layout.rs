@@ -1,0 +1,170 @@
+//! What is in the server: readable, bounded, and ours alone.
+
+use std::time::Duration;
+
+use lockstep_core::{Effect, ErrorKind, Key};
+use lockstep_lock::store::{Query, Release, Released};
+
+use crate::support::{Bench, LONG, SHORT};
+
+#[tokio::test]
+async fn people_can_read_the_holder() {
+    let mut bench = Bench::new().await;
+    let a = bench.claim("host-17 worker", LONG);
+    let token = bench.granted(&a).await;
+    let hash = bench.hash().await;
+    let names: Vec<&str> = hash.keys().map(String::as_str).collect();
+    assert_eq!(names, ["claim", "inbox", "label", "owner", "since", "token", "ttl", "until"]);
+    assert_eq!(hash["claim"], a.id.to_string());
+    assert_eq!(hash["owner"], a.owner.to_string());
+    assert_eq!(hash["label"], "host-17 worker");
+    assert_eq!(hash["token"], token.to_string());
+    assert_eq!(hash["ttl"], "60000");
+    let number = |name: &str| hash[name].parse::<u64>().unwrap();
+    assert_eq!(number("until"), number("token") + 60_000_000, "a free lock's token is the clock");
+    assert_eq!(number("since"), number("token") / 1000);
+    assert!(hash["inbox"].starts_with(&format!("{}:1:in:", bench.prefix)));
+
+    bench.break_it("stuck", false).await;
+    assert_eq!(bench.hash().await["broken"], "stuck");
+    bench.release(&a).await;
+    let hash = bench.hash().await;
+    assert_eq!(hash["token"], token.to_string(), "the token outlives the hold");
+    for name in ["claim", "until", "broken"] {
+        assert!(!hash.contains_key(name), "a free lock has no {name}");
+    }
+}
+
+#[tokio::test]
+async fn keys_live_one_ttl_longer_than_leases() {
+    let mut bench = Bench::new().await;
+    let a = bench.claim("a", LONG);
+    let b = bench.claim("b", Duration::from_secs(600));
+    bench.granted(&a).await;
+    bench.queued(&b).await;
+    // A short waiter must not cut the queue's life short.
+    let c = bench.claim("c", LONG);
+    bench.queued(&c).await;
+    assert_eq!(bench.release(&c).await, Released::Done);
+    let within = async |bench: &mut Bench, suffix: &str, least: i64, most: i64| {
+        let left: i64 = bench.raw(&["PTTL", &bench.redis_key(suffix)]).await;
+        assert!((least..=most).contains(&left), "{suffix}: {left}");
+    };
+    within(&mut bench, "", 110_000, 120_000).await;
+    within(&mut bench, ":q", 1_190_000, 1_200_000).await;
+    within(&mut bench, ":w", 1_190_000, 1_200_000).await;
+    bench.release(&a).await;
+    within(&mut bench, "", 1_190_000, 1_200_000).await;
+    bench.release(&b).await;
+    within(&mut bench, "", 600_000, 1_200_000).await;
+
+    let brief = bench.claim_on("brief", "a", Duration::from_micros(20_500));
+    bench.granted(&brief).await;
+    let lock = format!("{}:1:{{brief}}", bench.prefix);
+    let ttl: u64 = bench.raw(&["HGET", &lock, "ttl"]).await;
+    assert_eq!(ttl, 21, "a lease is never shorter than its holder believes");
+}
+
+#[tokio::test]
+async fn tokens_grow_even_when_the_clock_has_not() {
+    let mut bench = Bench::new().await;
+    let [a, b] = ["a", "b"].map(|label| bench.claim(label, LONG));
+    bench.granted(&a).await;
+    bench.release(&a).await;
+    // As if the server's clock had been an hour ahead.
+    let ahead = bench.hash().await["token"].parse::<u64>().unwrap() + 3_600_000_000;
+    bench.raw::<()>(&["HSET", &bench.redis_key(""), "token", &ahead.to_string()]).await;
+    assert_eq!(bench.granted(&a).await.get(), ahead + 1);
+    bench.queued(&b).await;
+    bench.release(&a).await;
+    assert_eq!(bench.granted(&b).await.get(), ahead + 2);
+}
+
+#[tokio::test]
+async fn what_we_did_not_write_is_left_alone_and_named() {
+    for (suffix, make) in [
+        ("", &["SET", "string"][..]),
+        ("", &["RPUSH", "list"]),
+        ("", &["HSET", "name", "value"]),
+        ("", &["HSET", "token", "not a number"]),
+        (":q", &["SET", "string"]),
+        (":w", &["SET", "string"]),
+    ] {
+        let mut bench = Bench::new().await;
+        let [a, b] = ["a", "b"].map(|label| bench.claim(label, LONG));
+        let strange = bench.redis_key(suffix);
+        if suffix == ":w" {
+            // Somebody in the queue, so that the particulars are needed.
+            bench.granted(&a).await;
+            bench.queued(&b).await;
+            bench.raw::<()>(&["DEL", &strange]).await;
+        }
+        let mut words = vec![make[0], &strange];
+        words.extend(&make[1..]);
+        bench.raw::<redis::Value>(&words).await;
+        bench.raw::<()>(&["PEXPIRE", &strange, "60000"]).await;
+
+        let mut before = vec![];
+        for key in bench.keys().await {
+            before.push(bench.raw::<redis::Value>(&["DUMP", &key]).await);
+        }
+        let asked = bench.lane.acquire(&bench.claim("c", LONG)).await;
+        let given = bench.lane.release(&Release::Mine(a.hold())).await;
+        let now = Release::Break { key: a.key.clone(), reason: "x".into(), now: true };
+        let broken = bench.lane.release(&now).await;
+        let looked = bench.lane.inspect(&Query::One(a.key.clone())).await;
+        let results = [asked.map(drop), given.map(drop), broken.map(drop), looked.map(drop)];
+        for (verb, result) in ["acquire", "release", "break", "inspect"].iter().zip(results) {
+            let error = result.expect_err(verb);
+            assert_eq!(error.kind(), ErrorKind::Foreign, "{verb} {words:?}: {error}");
+            assert_eq!(error.effect(), Effect::None, "{verb} {words:?}: {error}");
+            assert!(error.to_string().contains(&bench.redis_key("")), "{error}");
+        }
+        let mut after = vec![];
+        for key in bench.keys().await {
+            after.push(bench.raw::<redis::Value>(&["DUMP", &key]).await);
+        }
+        assert!(before == after, "{words:?} was changed");
+    }
+}
+
+#[tokio::test]
+async fn a_listing_is_ordered_cut_and_undisturbed() {
+    let mut bench = Bench::new().await;
+    let names = ["a", "a*", "a*b", "a{1}", "a%7B", "b", "ö", "a[x]"];
+    for name in names {
+        bench.granted(&bench.claim_on(name, "holder", LONG)).await;
+    }
+    bench.queued(&bench.claim_on("b", "waiter", LONG)).await;
+    let released = bench.claim_on("a free", "a", LONG);
+    bench.granted(&released).await;
+    assert_eq!(bench.release(&released).await, Released::Done);
+    bench.granted(&bench.claim_on("a gone", "a", SHORT)).await;
+    let strange = format!("{}:1:{{a strange}}", bench.prefix);
+    bench.raw::<()>(&["SET", &strange, "x", "PX", "60000"]).await;
+
+    let list = async |bench: &Bench, prefix: &str, limit: usize| {
+        let query = Query::All { prefix: prefix.into(), limit };
+        let page = bench.lane.inspect(&query).await.unwrap();
+        let seen: Vec<String> = page.locks.iter().map(|lock| lock.key.to_string()).collect();
+        (seen, page.more)
+    };
+    let mut sorted = names.map(String::from).to_vec();
+    sorted.sort();
+    crate::support::until(async || list(&bench, "", 100).await.0.len() == names.len()).await;
+    assert_eq!(list(&bench, "", 100).await, (sorted.clone(), false));
+    assert_eq!(list(&bench, "", 8).await, (sorted.clone(), false));
+    assert_eq!(list(&bench, "", 3).await, (sorted[..3].to_vec(), true));
+    assert_eq!(list(&bench, "", 0).await, (vec![], true));
+    assert_eq!(list(&bench, "a*", 9).await, (vec!["a*".into(), "a*b".into()], false));
+    assert_eq!(list(&bench, "a{", 9).await, (vec!["a{1}".into()], false));
+    assert_eq!(list(&bench, "a%7", 9).await, (vec!["a%7B".into()], false));
+    assert_eq!(list(&bench, "nothing", 9).await, (vec![], false));
+
+    let query = Query::All { prefix: "b".into(), limit: 9 };
+    let lock = bench.lane.inspect(&query).await.unwrap().locks.remove(0);
+    assert_eq!((lock.waiting, lock.waiters.len()), (1, 0), "particulars only for one");
+    let one = bench.lane.inspect(&Query::One(Key::new("b").unwrap())).await.unwrap();
+    assert_eq!(one.locks[0].waiters[0].label.as_str(), "waiter");
+    assert_eq!(one.locks[0].holder.as_ref().unwrap().label.as_str(), "holder");
+}

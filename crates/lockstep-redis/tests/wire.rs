@@ -1,0 +1,27 @@
+//! What the network can do to it; see [`Wire`].
+
+use std::sync::Arc;
+
+use lockstep_redis::Redis;
+use lockstep_testkit::proxy::{Match, Protocol};
+use lockstep_testkit::servers;
+use lockstep_testkit::wire::Wire;
+
+fn wire() -> Wire {
+    let url = servers::redis_url();
+    let upstream = url.trim_start_matches("redis://").parse().expect("an address");
+    Wire {
+        upstream,
+        protocol: Protocol::Resp,
+        connect: |port| {
+            let url = format!("redis://127.0.0.1:{port}/?prefix=wire-{}", std::process::id());
+            Arc::new(Redis::from_url(&url).expect("a good URL"))
+        },
+        // An ask says where its asker listens.
+        acquire: || Match::command("EVALSHA").with_arg(":1:in:"),
+        // A release says nothing but its claim: digest, `1`, lock, claim.
+        release: || Match::when(|call| call.name == "EVALSHA" && call.args.len() == 4),
+    }
+}
+
+lockstep_testkit::wire_tests!(wire());

@@ -1,0 +1,335 @@
+//! From a URL to what a connection needs.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use lockstep_core::StoreError;
+use percent_encoding::percent_decode_str;
+use tokio::time::timeout;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, Connection, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::error::{self, STORE};
+use super::tls;
+
+/// How long one operation may take, from asking the pool for a connection to the answer.
+pub(super) const OPERATION: Duration = Duration::from_secs(2);
+
+/// What our sessions set, where a session is ours. The server gives up a little before we do, so
+/// that its clear answer arrives. The functions need `read committed`: each of their statements
+/// must see what was committed while the one before waited. Plans are kept, and one made while a
+/// table was tiny must not scan it when it has grown.
+const SESSION: &str = "-c statement_timeout=1800 \
+    -c default_transaction_isolation=read\\ committed \
+    -c enable_seqscan=off -c jit=off";
+
+const KNOWN: &str = "prefix, schema, pool, migrate, sslmode, sslrootcert, password_file, \
+    application_name, host, port";
+
+/// What drives a connection and hears what the server says unasked.
+pub(super) type Line = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
+pub(super) struct Settings {
+    /// Holds the password; its `Debug` does not show it.
+    driver: Config,
+    tls: MakeRustlsConnect,
+    /// What every key starts with: the prefix and a slash, which no prefix contains.
+    pub(super) tenant: String,
+    /// Quoted, as it stands in SQL.
+    pub(super) schema: String,
+    pub(super) pool: usize,
+    /// Whether opening a lane may create missing tables.
+    pub(super) migrate: bool,
+}
+
+impl Settings {
+    pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
+        let (base, parameters) = split(url);
+        // The driver's own complaint could quote a piece of the password.
+        let mut driver: Config = base.parse().map_err(|_| {
+            config(
+                "not a PostgreSQL URL; expected postgres://user:password@host:5432/database, with \
+                 %40 for @, %2F for / and %3F for ? inside a name or password",
+            )
+        })?;
+        let mut settings = Draft::default();
+        for pair in parameters.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = percent_decode_str(value)
+                .decode_utf8()
+                .map_err(|_| config(format!("the value of {} is not UTF-8", shown(name))))?;
+            settings.set(&mut driver, name, &value)?;
+        }
+        settings.finish(driver)
+    }
+
+    pub(super) fn tls(&self) -> MakeRustlsConnect {
+        self.tls.clone()
+    }
+
+    /// A connection that belongs to no pool.
+    pub(super) async fn connect(&self, session: bool) -> Result<(Client, Line), StoreError> {
+        let driver = self.driver(session);
+        timeout(OPERATION, driver.connect(self.tls()))
+            .await
+            .map_err(|_| error::no_connection())?
+            .map_err(error::connecting)
+    }
+
+    /// What a connection is opened with. `session` is left out behind a pooler that refuses
+    /// settings it does not know.
+    pub(super) fn driver(&self, session: bool) -> Config {
+        let mut driver = self.driver.clone();
+        if session {
+            driver.options(SESSION);
+        }
+        driver
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("hosts", &self.driver.get_hosts())
+            .field("ports", &self.driver.get_ports())
+            .field("database", &self.driver.get_dbname())
+            .field("user", &self.driver.get_user())
+            .field("tenant", &self.tenant)
+            .field("schema", &self.schema)
+            .field("pool", &self.pool)
+            .field("migrate", &self.migrate)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The parameters as they are read, each still to be combined with the others.
+struct Draft {
+    prefix: String,
+    schema: String,
+    pool: usize,
+    migrate: bool,
+    sslmode: tls::Mode,
+    sslrootcert: Option<String>,
+    application_name: String,
+}
+
+impl Default for Draft {
+    fn default() -> Self {
+        Self {
+            prefix: String::new(),
+            schema: "public".to_owned(),
+            pool: 8,
+            migrate: true,
+            sslmode: tls::Mode::Prefer,
+            sslrootcert: None,
+            application_name: "lockstep".to_owned(),
+        }
+    }
+}
+
+impl Draft {
+    fn set(&mut self, driver: &mut Config, name: &str, value: &str) -> Result<(), StoreError> {
+        match name {
+            "prefix" => {
+                let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+                if value.len() > 64 || !value.bytes().all(allowed) {
+                    return Err(config(
+                        "a prefix has at most 64 letters, digits, underscores and hyphens",
+                    ));
+                }
+                self.prefix = value.to_owned();
+            }
+            "schema" => {
+                let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+                if value.is_empty() || value.len() > 63 || !value.bytes().all(allowed) {
+                    return Err(config("a schema has 1 to 63 letters, digits and underscores"));
+                }
+                self.schema = value.to_owned();
+            }
+            "pool" => {
+                self.pool = match value.parse() {
+                    Ok(size @ 1..=1000) => size,
+                    _ => return Err(config("pool is a number from 1 to 1000")),
+                };
+            }
+            "migrate" => {
+                self.migrate = match value {
+                    "auto" => true,
+                    "never" => false,
+                    _ => return Err(config("migrate is auto or never")),
+                };
+            }
+            "sslmode" => {
+                self.sslmode = match value {
+                    "disable" => tls::Mode::Disable,
+                    "prefer" => tls::Mode::Prefer,
+                    "require" => tls::Mode::Require,
+                    "verify-full" => tls::Mode::VerifyFull,
+                    _ => {
+                        return Err(config("sslmode is disable, prefer, require or verify-full"));
+                    }
+                };
+            }
+            "sslrootcert" => self.sslrootcert = Some(value.to_owned()),
+            "password_file" => {
+                let text = std::fs::read_to_string(value).map_err(|error| {
+                    config(format!("cannot read the password file {value}: {error}"))
+                })?;
+                driver.password(text.trim_end_matches(['\r', '\n']));
+            }
+            "application_name" => self.application_name = value.to_owned(),
+            "host" if value.starts_with('/') => {
+                driver.host_path(value);
+            }
+            "host" => {
+                driver.host(value);
+            }
+            "port" => match value.parse() {
+                Ok(port) => {
+                    driver.port(port);
+                }
+                Err(_) => return Err(config("port is a number up to 65535")),
+            },
+            _ => {
+                return Err(config(format!(
+                    "unknown parameter {}; known are {KNOWN}",
+                    shown(name)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, mut driver: Config) -> Result<Settings, StoreError> {
+        if driver.get_hosts().is_empty() {
+            return Err(config("the URL names no host"));
+        }
+        let mut mode = self.sslmode;
+        if driver.get_hosts().iter().all(|host| !matches!(host, Host::Tcp(_))) {
+            // As in libpq: a socket of this machine needs no encryption and offers none.
+            mode = tls::Mode::Disable;
+        }
+        let tls = tls::connector(mode, self.sslrootcert.as_deref().map(Path::new))?;
+        driver
+            .ssl_mode(match mode {
+                tls::Mode::Disable => SslMode::Disable,
+                tls::Mode::Prefer => SslMode::Prefer,
+                tls::Mode::Require | tls::Mode::VerifyFull => SslMode::Require,
+            })
+            .application_name(self.application_name)
+            .connect_timeout(OPERATION)
+            // A peer that has gone silent is given up after about ten seconds, not two hours.
+            .tcp_user_timeout(Duration::from_secs(5))
+            .keepalives(true)
+            .keepalives_idle(Duration::from_secs(5))
+            .keepalives_interval(Duration::from_secs(2))
+            .keepalives_retries(3);
+        if driver.get_hosts().len() > 1 {
+            driver.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        Ok(Settings {
+            driver,
+            tls,
+            tenant: format!("{}/", self.prefix),
+            schema: format!("\"{}\"", self.schema),
+            pool: self.pool,
+            migrate: self.migrate,
+        })
+    }
+}
+
+/// The URL without its parameters, and the parameters. A question mark in a password that nobody
+/// escaped must not make half of the password the name of a parameter.
+fn split(url: &str) -> (&str, &str) {
+    let host = url.find('@').unwrap_or(0);
+    match url[host..].find('?') {
+        Some(at) => (&url[..host + at], &url[host + at + 1..]),
+        None => (url, ""),
+    }
+}
+
+/// A parameter's name, if it is certainly one and not a piece of something secret.
+fn shown(name: &str) -> String {
+    if name.len() <= 32 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
+        format!("`{name}`")
+    } else {
+        "in the URL".to_owned()
+    }
+}
+
+fn config(message: impl Into<String>) -> StoreError {
+    StoreError::config(STORE, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_core::ErrorKind;
+
+    use super::*;
+
+    const CANARY: &str = "c4nary";
+
+    fn refused(url: &str) -> String {
+        let error = Settings::parse(url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains(CANARY), "{text}");
+        text
+    }
+
+    #[test]
+    fn unknown_parameters_name_the_known_ones() {
+        let text = refused("postgres://u:c4nary@h/d?prefx=a");
+        assert!(text.contains("`prefx`") && text.contains("password_file"), "{text}");
+    }
+
+    #[test]
+    fn no_error_repeats_the_password() {
+        refused("postgres://u:c4nary?x@h:port/d");
+        refused("postgres://u:c4nary?c4nary=1");
+        refused("postgres://u:c4nary#@h:99999/d");
+        refused("postgres://u:p@h/d?c4nary");
+        refused("postgres://u:c4nary@h/d?sslmode=c4nary");
+        refused("postgres://u:c4nary@/d");
+    }
+
+    #[test]
+    fn debug_hides_the_password() {
+        let url = "postgres://u:c4nary@h/d?application_name=x";
+        let store = crate::postgres::Postgres::from_url(url).unwrap();
+        let text = format!("{store:?}");
+        assert!(text.contains("\"u\"") && !text.contains(CANARY), "{text}");
+        let text = format!("{:?}", Settings::parse(url).unwrap().driver(true));
+        assert!(!text.contains(CANARY), "{text}");
+    }
+
+    #[test]
+    fn the_password_may_come_from_a_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "from file\n").unwrap();
+        let url = format!("postgres://u@h/d?password_file={}", file.path().display());
+        let settings = Settings::parse(&url).unwrap();
+        assert_eq!(settings.driver.get_password(), Some(&b"from file"[..]));
+        assert!(refused("postgres://u@h/d?password_file=/nowhere").contains("/nowhere"));
+    }
+
+    #[test]
+    fn prefixes_keep_keys_apart() {
+        let tenant = |url: &str| Settings::parse(url).unwrap().tenant;
+        assert_eq!(tenant("postgres://h/d"), "/");
+        assert_eq!(tenant("postgres://h/d?prefix=a-B_9"), "a-B_9/");
+        refused("postgres://h/d?prefix=a%2Fb");
+        refused(&format!("postgres://h/d?prefix={}", "a".repeat(65)));
+    }
+
+    #[test]
+    fn several_hosts_are_asked_for_the_one_that_takes_writes() {
+        let settings = Settings::parse("postgres://h1:1,h2:2/d").unwrap();
+        assert_eq!(settings.driver.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        let settings = Settings::parse("postgres://u@/d?host=/run/postgresql&sslmode=require");
+        assert_eq!(settings.unwrap().driver.get_ssl_mode(), SslMode::Disable);
+    }
+}

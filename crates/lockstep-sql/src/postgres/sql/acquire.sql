@@ -1,0 +1,100 @@
+-- Asks once. Answers 'granted <token>', 'queued <token of the holder> <how many are ahead> <us left
+-- of the holder's lease>', 'busy', or 'broken <reason>': text, because taking a row of columns out
+-- of a function costs a tenth of the whole call.
+CREATE OR REPLACE FUNCTION {schema}.lockstep_acquire_v1(
+    p_key text, p_claim uuid, p_owner uuid, p_label text, p_inbox text, p_ttl_us bigint,
+    p_wait boolean
+) RETURNS text LANGUAGE plpgsql VOLATILE AS $body$
+DECLARE
+    now_us bigint := {now_us};
+    fence bigint;
+    held {schema}.lockstep_lock;
+    ahead bigint;
+    setting text;
+BEGIN
+    -- The free path in one statement. If it has to wait for the row, PostgreSQL looks at the row
+    -- again as it then is; a clock read before that makes the lease only shorter.
+    UPDATE {schema}.lockstep_lock AS l
+       SET token = l.token + 1, claim = p_claim, owner = p_owner, label = p_label,
+           inbox = p_inbox, since_ms = now_us / 1000, until_us = now_us + p_ttl_us, broken = NULL
+     WHERE l.key = p_key AND l.claim IS NULL
+    RETURNING l.token INTO fence;
+    IF FOUND THEN
+        RETURN 'granted ' || fence;
+    END IF;
+
+    -- Who does not want to wait changes nothing, so it need not stand in line for the row either.
+    IF NOT p_wait THEN
+        PERFORM FROM {schema}.lockstep_lock AS l
+          WHERE l.key = p_key AND l.claim <> p_claim AND l.until_us > {now_us};
+        IF FOUND THEN
+            RETURN 'busy';
+        END IF;
+    END IF;
+
+    LOOP
+        -- Locks the row, and says in the row itself that somebody waits, so that a release that
+        -- is waiting for the row sees it.
+        UPDATE {schema}.lockstep_lock AS l SET tail = l.tail + 1
+         WHERE l.key = p_key RETURNING l.* INTO held;
+        EXIT WHEN FOUND;
+        INSERT INTO {schema}.lockstep_lock AS l
+            (key, token, claim, owner, label, inbox, since_ms, until_us)
+        VALUES (p_key, 1, p_claim, p_owner, p_label, p_inbox, now_us / 1000, now_us + p_ttl_us)
+        ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            RETURN 'granted 1';
+        END IF;
+    END LOOP;
+
+    -- The row is ours until the end of this transaction; only now does the clock count.
+    now_us := {now_us};
+    IF held.claim IS NULL OR held.until_us <= now_us THEN
+        held := {schema}.lockstep_pass_on_v1(p_key, held.turn, now_us, p_claim);
+        IF held.claim IS NULL THEN
+            UPDATE {schema}.lockstep_lock AS l
+               SET token = l.token + 1, claim = p_claim, owner = p_owner, label = p_label,
+                   inbox = p_inbox, since_ms = now_us / 1000, until_us = now_us + p_ttl_us,
+                   broken = NULL
+             WHERE l.key = p_key RETURNING l.token INTO fence;
+            RETURN 'granted ' || fence;
+        END IF;
+    ELSIF held.claim <> p_claim THEN
+        -- Nobody is granted anything below. A place in the queue that a crash of the server
+        -- takes away is asked for again when the connection comes back; waiting for the disk
+        -- would make the holder's release, which needs the same row, wait as well.
+        setting := set_config('synchronous_commit', 'off', true);
+    END IF;
+
+    IF held.claim = p_claim THEN
+        IF held.broken IS NOT NULL THEN
+            RETURN 'broken ' || held.broken;
+        END IF;
+        UPDATE {schema}.lockstep_lock AS l
+           SET until_us = now_us + p_ttl_us, inbox = coalesce(p_inbox, l.inbox)
+         WHERE l.key = p_key;
+        RETURN 'granted ' || held.token;
+    END IF;
+    IF NOT p_wait THEN
+        RETURN 'busy';
+    END IF;
+
+    -- A place whose lease has run out is lost, and the claim goes to the end.
+    INSERT INTO {schema}.lockstep_waiter AS w
+        (key, seq, claim, owner, label, inbox, ttl_us, since_ms, until_us)
+    VALUES (p_key, held.tail, p_claim, p_owner, p_label, p_inbox, p_ttl_us, now_us / 1000,
+            now_us + p_ttl_us)
+    ON CONFLICT (claim, key) DO UPDATE
+       SET until_us = excluded.until_us, inbox = coalesce(excluded.inbox, w.inbox),
+           seq = CASE WHEN w.until_us > now_us THEN w.seq ELSE excluded.seq END,
+           ttl_us = CASE WHEN w.until_us > now_us THEN w.ttl_us ELSE excluded.ttl_us END,
+           since_ms = CASE WHEN w.until_us > now_us THEN w.since_ms ELSE excluded.since_ms END
+    RETURNING (
+        SELECT count(*) FROM (
+            SELECT FROM {schema}.lockstep_waiter AS b
+             WHERE b.key = p_key AND b.seq > held.turn AND b.seq < w.seq AND b.until_us > now_us
+             LIMIT 100
+        ) AS before
+    ) INTO ahead;
+    RETURN 'queued ' || held.token || ' ' || ahead || ' ' || held.until_us - now_us;
+END $body$;

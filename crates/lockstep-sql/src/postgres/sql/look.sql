@@ -1,0 +1,11 @@
+-- What must be known about a server before it is trusted with locks.
+SELECT to_regprocedure('{schema}.lockstep_acquire_v1(text,uuid,uuid,text,text,bigint,boolean)')
+           IS NOT NULL
+       AND to_regprocedure('{schema}.lockstep_release_v1(text,uuid)') IS NOT NULL
+       AND to_regprocedure('{schema}.lockstep_break_v1(text,text,boolean)') IS NOT NULL
+       AND to_regprocedure('{schema}.lockstep_renew_v1(text[],uuid[],bigint[])') IS NOT NULL
+           AS migrated,
+       current_setting('server_encoding') AS encoding,
+       current_setting('transaction_isolation') AS isolation,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('fsync') AS fsync

@@ -1,0 +1,50 @@
+-- Lockstep on PostgreSQL, layout 1.
+--
+-- A function that has been released is never changed: a fix gets the next number, so that two
+-- releases of Lockstep can share these tables.
+--
+-- What a role needs that only uses locks:
+--   GRANT USAGE ON SCHEMA {schema} TO role;
+--   GRANT SELECT, INSERT, UPDATE ON {schema}.lockstep_lock TO role;
+--   GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.lockstep_waiter TO role;
+-- The functions run with the rights of who calls them, and everyone may call them.
+
+DO $body$ BEGIN
+    IF to_regnamespace('{schema}') IS NULL THEN
+        CREATE SCHEMA {schema};
+    END IF;
+END $body$;
+
+-- One row per lock that was ever asked for. It stays when the lock is free: its token must only
+-- grow. A lock without holder (claim IS NULL) has no waiters; every function keeps it so, and what
+-- else stands in the row then means nothing.
+-- Nothing but the key is indexed, and pages keep some room, so that changes stay in the page.
+CREATE TABLE IF NOT EXISTS {schema}.lockstep_lock (
+    key      text COLLATE "C" PRIMARY KEY,   -- tenant/name
+    token    bigint NOT NULL,
+    claim    uuid,
+    owner    uuid NOT NULL,
+    label    text NOT NULL,
+    inbox    text,                           -- where the holder listens
+    since_ms bigint NOT NULL,
+    until_us bigint NOT NULL,                -- of this server's clock, like every time here
+    broken   text,
+    tail     bigint NOT NULL DEFAULT 0,      -- the last place in the queue that was given out
+    turn     bigint NOT NULL DEFAULT 0       -- the last that was served; at the tail, nobody waits
+) WITH (fillfactor = 50);
+
+-- The queues. A reader starts behind the lock's turn: the index entries of those that were served
+-- remain until the next vacuum, and stepping over them would take longer and longer.
+CREATE TABLE IF NOT EXISTS {schema}.lockstep_waiter (
+    key      text COLLATE "C" NOT NULL,
+    seq      bigint NOT NULL,                -- the place
+    claim    uuid NOT NULL,
+    owner    uuid NOT NULL,
+    label    text NOT NULL,
+    inbox    text,
+    ttl_us   bigint NOT NULL,
+    since_ms bigint NOT NULL,
+    until_us bigint NOT NULL,
+    PRIMARY KEY (key, seq),
+    UNIQUE (claim, key)
+) WITH (fillfactor = 70);

@@ -1,0 +1,111 @@
+//! TLS with what libpq means by its modes. The provider is passed by hand: a library must not
+//! choose one for the whole process.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use lockstep_core::StoreError;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::error::STORE;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Disable,
+    Prefer,
+    Require,
+    VerifyFull,
+}
+
+pub(super) fn connector(mode: Mode, roots: Option<&Path>) -> Result<MakeRustlsConnect, StoreError> {
+    if roots.is_some() && mode != Mode::VerifyFull {
+        return Err(StoreError::config(
+            STORE,
+            "sslrootcert is only used with sslmode=verify-full; the other modes do not check who \
+             the server is",
+        ));
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier: Arc<dyn ServerCertVerifier> = match mode {
+        Mode::VerifyFull => {
+            let roots = Arc::new(authorities(roots)?);
+            WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
+                .build()
+                .map_err(|error| StoreError::config(STORE, format!("sslrootcert: {error}")))?
+        }
+        Mode::Disable | Mode::Prefer | Mode::Require => Arc::new(Anyone(Arc::clone(&provider))),
+    };
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| StoreError::config(STORE, format!("TLS: {error}")))?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
+}
+
+fn authorities(file: Option<&Path>) -> Result<RootCertStore, StoreError> {
+    let Some(file) = file else {
+        return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
+    };
+    let unreadable = |error: &dyn std::fmt::Display| {
+        StoreError::config(STORE, format!("cannot read sslrootcert {}: {error}", file.display()))
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(file).map_err(|error| unreadable(&error))? {
+        let certificate = certificate.map_err(|error| unreadable(&error))?;
+        roots.add(certificate).map_err(|error| unreadable(&error))?;
+    }
+    if roots.is_empty() {
+        return Err(unreadable(&"it holds no certificate"));
+    }
+    Ok(roots)
+}
+
+/// Takes every certificate, as libpq does for `prefer` and `require`: the line is encrypted, and
+/// who is at its other end is not known.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

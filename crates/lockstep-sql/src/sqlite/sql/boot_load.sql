@@ -1,0 +1,1 @@
+SELECT boot, epoch, state FROM lockstep_meta WHERE id = 1

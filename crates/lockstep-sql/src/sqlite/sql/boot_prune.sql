@@ -1,0 +1,1 @@
+DELETE FROM lockstep_lock WHERE claim IS NULL

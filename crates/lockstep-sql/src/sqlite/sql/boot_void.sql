@@ -1,0 +1,2 @@
+DELETE FROM lockstep_waiter;
+DELETE FROM lockstep_lock;

@@ -1,0 +1,1 @@
+SELECT seq, until_ns FROM lockstep_waiter WHERE key = ?1 AND claim = ?2

@@ -1,0 +1,1 @@
+DELETE FROM lockstep_waiter WHERE key = ?1 AND seq <= ?2

@@ -1,0 +1,71 @@
+//! The conformance suite and the stories on SQLite, on PostgreSQL, and on PostgreSQL behind a
+//! transaction pooler.
+
+use std::sync::Arc;
+
+use lockstep_lock::store::Connect;
+use lockstep_sql::postgres::Postgres;
+use lockstep_sql::sqlite::Sqlite;
+use lockstep_testkit::suite::{self, Subject};
+use lockstep_testkit::{servers, stories};
+
+fn connect(url: &str) -> anyhow::Result<Arc<dyn Connect>> {
+    Ok(match url.starts_with("sqlite:") {
+        true => Arc::new(Sqlite::from_url(url)?),
+        false => Arc::new(Postgres::from_url(url)?),
+    })
+}
+
+fn subject(name: &str, url: String) -> Subject {
+    let store = connect(&url).expect("a good URL");
+    Subject::new(name, move || store.clone()).with_processes(url, "story_child")
+}
+
+fn sqlite(folder: &tempfile::TempDir) -> Subject {
+    subject("sqlite", format!("sqlite:{}", folder.path().join("locks.db").display()))
+}
+
+/// Every case has handles of its own, and every handle its connections: a few at a time.
+fn postgres(name: &str, server: String, tenant: &str) -> Subject {
+    let url = format!("{server}?prefix={tenant}-{}&pool=4", std::process::id());
+    subject(name, url).with_parallel(4)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_conforms() {
+    let folder = tempfile::tempdir().unwrap();
+    suite::run(&sqlite(&folder)).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_lives_through_the_stories() {
+    let folder = tempfile::tempdir().unwrap();
+    stories::run(&sqlite(&folder)).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_conforms() {
+    suite::run(&postgres("postgres", servers::postgres_url(), "suite")).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_lives_through_the_stories() {
+    stories::run(&postgres("postgres", servers::postgres_url(), "story")).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pooled_postgres_conforms() {
+    let subject = postgres("pgbouncer", servers::pgbouncer_url(), "pooled");
+    suite::run(&subject).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pooled_postgres_lives_through_the_stories() {
+    let subject = postgres("pgbouncer", servers::pgbouncer_url(), "pooled-story");
+    stories::run(&subject).await.assert_passed();
+}
+
+#[test]
+fn story_child() {
+    stories::child::act(connect);
+}

@@ -1,0 +1,127 @@
+//! Each trap that people write about is a story: a named test that runs on every store.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use lockstep_lock::memory::Memory;
+//! use lockstep_testkit::{stories, suite::Subject};
+//!
+//! # async fn doc() -> anyhow::Result<()> {
+//! let store = Memory::new();
+//! let subject = Subject::new("memory", move || Arc::new(store.clone()));
+//! stories::deletes_successors_lock(&subject).await?; // one of them
+//! stories::run(&subject).await.assert_passed(); // all of them
+//! # Ok(()) }
+//! ```
+//!
+//! Stories with real processes need a subject that says how those reach the store
+//! ([`Subject::with_processes`]) and a test that plays them ([`child::act`]).
+
+pub mod child;
+mod clocks;
+mod ownership;
+mod processes;
+pub(crate) mod puppet;
+mod queueing;
+mod replies;
+mod watchdog;
+mod words;
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use futures_util::future::BoxFuture;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+pub use clocks::{blocked_executor, suspended_clock};
+pub use ownership::{
+    deletes_successors_lock, reentrant_method, same_label_is_not_same_owner, two_tries_one_unlock,
+    unlock_without_holding,
+};
+pub use processes::{holder_killed, holder_paused, many_processes_one_counter, set_without_expiry};
+pub use queueing::{herd_on_release, lease_dies_while_queued, lost_wakeup, middle_waiter_gives_up};
+pub use replies::reply_lost_after_write;
+pub use watchdog::{ttl_shorter_than_work, watchdog};
+
+use crate::suite::case::judged;
+use crate::suite::env::{Env, Signals, facts_of};
+use crate::suite::{Entry, Outcome, Report, Subject};
+
+struct Story {
+    name: &'static str,
+    needs: Needs,
+    run: for<'a> fn(&'a Subject) -> BoxFuture<'a, Result<()>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Handles,
+    Processes,
+}
+
+macro_rules! stories {
+    ($($run:ident needs $needs:ident;)+) => {
+        const STORIES: &[Story] = &[$(
+            Story {
+                name: stringify!($run),
+                needs: Needs::$needs,
+                run: |subject| Box::pin($run(subject)),
+            },
+        )+];
+    };
+}
+
+stories! {
+    set_without_expiry needs Handles;
+    deletes_successors_lock needs Handles;
+    same_label_is_not_same_owner needs Handles;
+    unlock_without_holding needs Handles;
+    two_tries_one_unlock needs Handles;
+    reentrant_method needs Handles;
+    ttl_shorter_than_work needs Handles;
+    watchdog needs Handles;
+    blocked_executor needs Handles;
+    suspended_clock needs Handles;
+    reply_lost_after_write needs Handles;
+    lease_dies_while_queued needs Handles;
+    lost_wakeup needs Handles;
+    middle_waiter_gives_up needs Handles;
+    herd_on_release needs Handles;
+    holder_killed needs Processes;
+    holder_paused needs Processes;
+    many_processes_one_counter needs Processes;
+}
+
+/// Runs every story on the store and reports. Prints a line per story as it ends.
+///
+/// # Panics
+/// If the store cannot even be opened.
+pub async fn run(subject: &Subject) -> Report {
+    let mut report = Report::new("story", &subject.name, None);
+    let turns = Arc::new(Semaphore::new(subject.parallel));
+    let mut running = JoinSet::new();
+    for story in STORIES {
+        let entry = |outcome, took| Entry::new(story.name, Signals::AsTheyCome, &[], outcome, took);
+        if story.needs == Needs::Processes && subject.processes.is_none() {
+            let why = "one process cannot kill or pause another it is part of".to_owned();
+            report.add(entry(Outcome::NotClaimed(why), std::time::Duration::ZERO));
+            continue;
+        }
+        let (subject, turns) = (subject.clone(), Arc::clone(&turns));
+        running.spawn(async move {
+            let _turn = turns.acquire().await;
+            let (outcome, took) = judged(async move { (story.run)(&subject).await }).await;
+            entry(outcome, took)
+        });
+    }
+    while let Some(entry) = running.join_next().await {
+        report.add(entry.expect("a story catches its own panics"));
+    }
+    report.save_if_asked();
+    report
+}
+
+/// The surroundings of a story.
+async fn stage(subject: &Subject, name: &str) -> Env {
+    Env::named(subject, &facts_of(subject).await, name, Signals::AsTheyCome)
+}

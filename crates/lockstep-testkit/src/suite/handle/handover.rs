@@ -1,0 +1,83 @@
+//! Handing a lock over: leak and adopt.
+
+use anyhow::{Context, Result};
+use lockstep_core::Owner;
+use lockstep_lock::{Leaked, LockError, Lost, LostCause};
+
+use crate::suite::case::cases;
+use crate::suite::env::{Env, SHORT, STEADY, Stopwatch, soon};
+
+cases! { Handle:
+    a_leaked_lock_is_adopted_elsewhere_through_its_text backs HandOver;
+    a_leaked_lock_runs_out_unless_adopted backs HandOver Leases;
+    a_lock_in_use_cannot_be_leaked backs HandOver Reentry;
+    a_broken_lock_cannot_be_adopted backs HandOver Break;
+}
+
+async fn a_leaked_lock_is_adopted_elsewhere_through_its_text(env: Env) -> Result<()> {
+    let (one, other, third) = (env.locks().await?, env.locks().await?, env.locks().await?);
+    let name = env.name("a name with  spaces ");
+    let guard = one.lock(&name).await?;
+    let (token, owner) = (guard.token(), guard.owner());
+    let leaked = guard.leak().expect("the only guard");
+    assert_eq!((leaked.key().as_str(), leaked.token()), (name.as_str(), token));
+    drop(one);
+    let text = leaked.to_string();
+    let leaked: Leaked = text.parse()?;
+    let guard = other.adopt(leaked).await?;
+    assert_eq!((guard.key().as_str(), guard.owner()), (name.as_str(), owner));
+    assert_eq!(guard.token(), token, "handing over never raises it");
+    // From now on the other handle renews it.
+    let held = Stopwatch::start();
+    while held.elapsed() < STEADY + STEADY / 3 {
+        assert!(guard.is_trusted());
+        assert!(third.try_lock(&name).await?.is_none());
+        tokio::time::sleep(STEADY / 10).await;
+    }
+    guard.release().await?;
+    third.try_lock(&name).await?.context("it is free")?.release().await?;
+    Ok(())
+}
+
+async fn a_leaked_lock_runs_out_unless_adopted(env: Env) -> Result<()> {
+    let (one, other, name) = (env.locks().await?, env.locks().await?, env.name("out"));
+    let ttl = SHORT.max(env.facts.ttl_min);
+    let leaked = one.lock(&name).ttl(ttl).await?.leak().expect("the only guard");
+    let next = soon("it runs out", other.lock(&name)).await??;
+    match one.adopt(leaked).await {
+        Err(LockError::Lost(Lost { cause: LostCause::Taken, key })) => {
+            assert_eq!(key.as_str(), name);
+        }
+        other => anyhow::bail!("it is somebody else's: {other:?}"),
+    }
+    assert!(next.is_trusted() && one.try_lock(&name).await?.is_none());
+    next.release().await?;
+    Ok(())
+}
+
+async fn a_lock_in_use_cannot_be_leaked(env: Env) -> Result<()> {
+    let (locks, name, owner) = (env.locks().await?, env.name("use"), Owner::new());
+    let outer = locks.lock(&name).owner(&owner).await?;
+    let inner = locks.lock(&name).owner(&owner).await?;
+    let outer = outer.leak().expect_err("the inner guard still uses it");
+    assert!(outer.is_trusted() && inner.is_trusted());
+    inner.release().await?;
+    let leaked = outer.leak().expect("the last guard");
+    locks.adopt(leaked).await?.release().await?;
+    Ok(())
+}
+
+async fn a_broken_lock_cannot_be_adopted(env: Env) -> Result<()> {
+    let (one, other, name) = (env.locks().await?, env.locks().await?, env.name("broken"));
+    let leaked = one.lock(&name).await?.leak().expect("the only guard");
+    assert!(other.break_lock(&name, "nobody's").await?);
+    match other.adopt(leaked).await {
+        Err(LockError::Lost(lost)) => {
+            let causes = [LostCause::Broken("nobody's".to_owned()), LostCause::Taken];
+            assert!(causes.contains(&lost.cause), "{lost:?}");
+        }
+        other => anyhow::bail!("it is broken: {other:?}"),
+    }
+    soon("it runs out", other.lock(&name)).await??.release().await?;
+    Ok(())
+}

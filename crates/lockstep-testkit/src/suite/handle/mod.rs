@@ -1,0 +1,32 @@
+//! Cases through [`Locks`](lockstep_lock::Locks): what users see, whatever the signals do.
+
+mod cancel;
+mod ends;
+mod errors;
+mod faults;
+mod guards;
+mod handover;
+mod operators;
+mod reentry;
+mod scope;
+mod waiting;
+mod wakes;
+
+use super::case::Case;
+
+pub(super) fn cases() -> impl Iterator<Item = &'static Case> {
+    let files = [
+        waiting::CASES,
+        wakes::CASES,
+        guards::CASES,
+        cancel::CASES,
+        faults::CASES,
+        reentry::CASES,
+        handover::CASES,
+        operators::CASES,
+        ends::CASES,
+        errors::CASES,
+        scope::CASES,
+    ];
+    files.into_iter().flatten()
+}

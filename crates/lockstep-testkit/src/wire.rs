@@ -1,0 +1,244 @@
+//! What the network can do to a store behind a [`Proxy`]: replies that are lost after the write,
+//! pushes that never come, connections that are cut, partitions. One set for every networked store.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use lockstep_lock::store::{Connect, LockView};
+use lockstep_lock::{Guard, Locks};
+
+use crate::proxy::{Fault, Match, Protocol, Proxy};
+
+/// A networked store, and how its verbs look on the wire.
+pub struct Wire {
+    /// Where the server listens.
+    pub upstream: SocketAddr,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// A client of the same tenant through this port of the loopback interface.
+    pub connect: fn(port: u16) -> Arc<dyn Connect>,
+    /// Matches an ask.
+    pub acquire: fn() -> Match,
+    /// Matches a release.
+    pub release: fn() -> Match,
+}
+
+/// Long enough for a slow machine, short enough for a person who waits for a failure.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A lease that is to run out in the test.
+const SHORT: Duration = Duration::from_millis(1_500);
+
+/// A client with the proxy before it, and one without.
+struct Pair {
+    proxy: Proxy,
+    through: Locks,
+    direct: Locks,
+}
+
+impl Wire {
+    async fn pair(&self) -> Result<Pair> {
+        let proxy = Proxy::start(self.upstream, self.protocol);
+        let through = open((self.connect)(proxy.port())).await?;
+        let direct = open((self.connect)(self.upstream.port())).await?;
+        Ok(Pair { proxy, through, direct })
+    }
+
+    /// The grant was written and its reply lost: asking again returns the same grant.
+    ///
+    /// # Errors
+    /// Anything else happened.
+    pub async fn reply_lost_on_acquire(&self) -> Result<()> {
+        let Pair { proxy, through, direct } = self.pair().await?;
+        let rule = proxy.rule((self.acquire)(), Fault::DropReplyAndCut);
+        let guard = soon("the lock", through.lock("lost-grant")).await??;
+        ensure!(rule.fired() == 1, "the reply was not dropped");
+        let seen = view(&direct, "lost-grant").await?;
+        let holder = seen.holder.as_ref().context("nobody holds it")?;
+        ensure!(holder.token == guard.token(), "{holder:?} is not {guard:?}");
+        ensure!(seen.waiting == 0, "the first ask left a second claim behind: {seen:?}");
+        guard.release().await?;
+        free(&direct, "lost-grant").await
+    }
+
+    /// The place in the queue was written and its reply lost: there is one place, and it is served.
+    ///
+    /// # Errors
+    /// Anything else happened.
+    pub async fn reply_lost_while_queueing(&self) -> Result<()> {
+        let Pair { proxy, through, direct } = self.pair().await?;
+        let holder = direct.lock("lost-place").await?;
+        let rule = proxy.rule((self.acquire)(), Fault::DropReplyAndCut);
+        let waiter = tokio::spawn(async move { through.lock("lost-place").await });
+        soon("the second ask", proxy.wait_for((self.acquire)(), 2)).await?;
+        waiting(&direct, "lost-place", 1).await?;
+        ensure!(rule.fired() == 1, "the reply was not dropped");
+        holder.release().await?;
+        let guard = soon("the waiter's turn", waiter).await???;
+        guard.release().await?;
+        free(&direct, "lost-place").await
+    }
+
+    /// The release was carried out and its reply lost: that is success.
+    ///
+    /// # Errors
+    /// Anything else happened.
+    pub async fn reply_lost_on_release(&self) -> Result<()> {
+        let Pair { proxy, through, direct } = self.pair().await?;
+        let guard = through.lock("lost-release").await?;
+        let rule = proxy.rule((self.release)(), Fault::DropReplyAndCut);
+        soon("the release", guard.release()).await??;
+        ensure!(rule.fired() == 1, "the reply was not dropped");
+        free(&direct, "lost-release").await
+    }
+
+    /// Pushes never arrive: the waiter is served all the same.
+    ///
+    /// # Errors
+    /// Anything else happened.
+    pub async fn pushes_lost(&self) -> Result<()> {
+        let Pair { proxy, through, direct } = self.pair().await?;
+        proxy.drop_pushes(true);
+        let holder = direct.lock("no-push").await?;
+        let request = through.lock("no-push").ttl(SHORT);
+        let waiter = tokio::spawn(async move { request.await });
+        waiting(&direct, "no-push", 1).await?;
+        holder.release().await?;
+        soon("the waiter's turn", waiter).await???.release().await?;
+        Ok(())
+    }
+
+    /// A holder that is cut off stops trusting itself before the next one is granted.
+    ///
+    /// # Errors
+    /// Anything else happened.
+    pub async fn partition_ends_trust_first(&self) -> Result<()> {
+        let Pair { proxy, through, direct } = self.pair().await?;
+        let guard = through.lock("partition").ttl(SHORT).await?;
+        let waiter = tokio::spawn({
+            let direct = direct.clone();
+            async move { direct.lock("partition").await }
+        });
+        waiting(&direct, "partition", 1).await?;
+        ensure!(guard.is_trusted(), "it was lost before anything happened");
+        proxy.partition();
+        let next = soon("the waiter's turn", waiter).await???;
+        ensure!(!guard.is_trusted(), "both trust the lock");
+        ensure!(next.token() > guard.token(), "the token did not grow");
+        proxy.heal();
+        ensure!(!guard.is_trusted(), "a lost lock came back");
+        drop(guard);
+        still_held(&direct, &next).await?;
+        next.release().await?;
+        Ok(())
+    }
+
+    /// Every connection is cut while the lock is held: it is renewed through new ones.
+    ///
+    /// # Errors
+    /// Anything else happened.
+    pub async fn cut_connections_cost_no_lock(&self) -> Result<()> {
+        let Pair { proxy, through, .. } = self.pair().await?;
+        let guard = through.lock("cut").ttl(Duration::from_secs(6)).await?;
+        let before = guard.trusted_until();
+        proxy.cut_all();
+        let renewed = async {
+            while guard.trusted_until() <= before {
+                guard.check()?;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            anyhow::Ok(())
+        };
+        soon("a renewal", renewed).await??;
+        guard.release().await?;
+        Ok(())
+    }
+
+    /// One release, one request, one push: nobody else is woken, and nothing is asked in between.
+    ///
+    /// # Errors
+    /// Anything else happened.
+    pub async fn a_hand_over_is_one_request(&self) -> Result<()> {
+        let Pair { proxy, through, direct } = self.pair().await?;
+        let holder = through.lock("herd").await?;
+        let waiters: Vec<_> = (0..5)
+            .map(|_| {
+                let through = through.clone();
+                tokio::spawn(async move { through.lock("herd").await?.release().await })
+            })
+            .collect();
+        waiting(&direct, "herd", 5).await?;
+        let before = proxy.count((self.acquire)());
+        holder.release().await?;
+        for waiter in waiters {
+            soon("its turn", waiter).await???;
+        }
+        let asked = proxy.count((self.acquire)()) - before;
+        ensure!(asked == 0, "{asked} asks for five hand-overs that were pushed");
+        Ok(())
+    }
+}
+
+/// The tests of a [`Wire`]: one each, so that a failure has a name.
+#[macro_export]
+macro_rules! wire_tests {
+    ($wire:expr) => {
+        $crate::wire_tests! { $wire;
+            reply_lost_on_acquire
+            reply_lost_while_queueing
+            reply_lost_on_release
+            pushes_lost
+            partition_ends_trust_first
+            cut_connections_cost_no_lock
+            a_hand_over_is_one_request
+        }
+    };
+    ($wire:expr; $($story:ident)+) => {
+        $(#[tokio::test(flavor = "multi_thread")]
+        async fn $story() {
+            $wire.$story().await.unwrap();
+        })+
+    };
+}
+
+async fn open(connect: Arc<dyn Connect>) -> Result<Locks> {
+    Ok(Locks::open_with(connect, lockstep_lock::Options::default()).await?)
+}
+
+async fn soon<F: IntoFuture>(what: &str, future: F) -> Result<F::Output> {
+    let patient = tokio::time::timeout(PATIENCE, future.into_future());
+    patient.await.with_context(|| format!("{what} did not come"))
+}
+
+async fn view(locks: &Locks, name: &str) -> Result<LockView> {
+    locks.inspect(name).await?.context("nobody holds or waits")
+}
+
+/// Asks the store until it says what is expected.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+    let asking = async {
+        while !holds().await? {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        anyhow::Ok(())
+    };
+    soon(what, asking).await?
+}
+
+async fn waiting(locks: &Locks, name: &str, count: u64) -> Result<()> {
+    until("the waiters", async || {
+        Ok(locks.inspect(name).await?.is_some_and(|view| view.waiting == count))
+    })
+    .await
+}
+
+async fn free(locks: &Locks, name: &str) -> Result<()> {
+    until("the free lock", async || Ok(locks.inspect(name).await?.is_none())).await
+}
+
+async fn still_held(locks: &Locks, guard: &Guard) -> Result<()> {
+    let seen = view(locks, guard.key().as_str()).await?;
+    ensure!(seen.holder.and_then(|holder| holder.token) == guard.token(), "it was taken away");
+    Ok(())
+}

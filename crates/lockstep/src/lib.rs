@@ -1,0 +1,32 @@
+//! Keeps services in step: distributed locks that tell the truth about holding, on the
+//! infrastructure you already run.
+//!
+//! ```
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! let locks = lockstep::connect("memory:").await?; // or redis://… postgres://… sqlite:PATH
+//! let guard = locks.lock("order:42").within(std::time::Duration::from_secs(5)).await?;
+//! // … send guard.token() with every write; stop when guard.lost() resolves …
+//! guard.release().await?;
+//! # Ok::<(), lockstep::LockError>(()) }).unwrap();
+//! ```
+
+mod store;
+
+pub use lockstep_core::time::{Clock, Moment};
+pub use lockstep_core::{
+    ClaimId, Drift, Effect, ErrorKind, Key, KeyError, Label, Owner, StoreError, Token,
+};
+pub use lockstep_lock::store::{HolderView, LockView, Page, WaiterView};
+pub use lockstep_lock::{
+    DEFAULT_OP_TIMEOUT, DEFAULT_TTL, Fencing, Guard, Leaked, LockError, LockRequest, Locks, Lost,
+    LostCause, Need, Options, ParseLeakedError, Scope, StoreFacts, TryLockRequest,
+};
+pub use store::Store;
+
+/// Opens a handle on the store that the URL names; see [`Store::from_url`].
+///
+/// # Errors
+/// A URL that no store understands, or a store that cannot be reached.
+pub async fn connect(url: &str) -> Result<Locks, LockError> {
+    Locks::open(Store::from_url(url)?).await
+}

@@ -1,0 +1,99 @@
+//! The planted bugs, one per promise that would be expensive to lose.
+
+use super::Canary;
+
+const MACHINES: &[&str] = &["-p", "lockstep-lock", "--test", "scripts", "--test", "properties"];
+const MODEL: &[&str] = &["-p", "lockstep-lock", "--test", "model"];
+const MEMORY: &[&str] = &["-p", "lockstep-lock", "--test", "memory"];
+const REDIS: &[&str] = &["-p", "lockstep-redis", "--test", "conformance"];
+const SQLITE: &[&str] = &["-p", "lockstep-sql", "--test", "conformance", "sqlite"];
+const SQLITE_OWN: &[&str] = &["-p", "lockstep-sql", "--test", "sqlite"];
+const POSTGRES: &[&str] = &["-p", "lockstep-sql", "--test", "conformance", "postgres_"];
+const COMMAND: &[&str] = &["-p", "lockstep-cli", "--test", "lease"];
+
+const ACQUISITION: &str = "crates/lockstep-lock/src/acquisition.rs";
+const QUEUE: &str = "crates/lockstep-lock/src/queue.rs";
+const STAKE: &str = "crates/lockstep-lock/src/stake.rs";
+const GUARD: &str = "crates/lockstep-lock/src/guard.rs";
+const ROW_LUA: &str = "crates/lockstep-redis/src/scripts/row.lua";
+const RENEW_LUA: &str = "crates/lockstep-redis/src/scripts/renew.lua";
+const RELEASE_LUA: &str = "crates/lockstep-redis/src/scripts/release.lua";
+const POSTGRES_ACQUIRE: &str = "crates/lockstep-sql/src/postgres/sql/acquire.sql";
+const POSTGRES_RELEASE: &str = "crates/lockstep-sql/src/postgres/sql/release.sql";
+const POSTGRES_RENEW: &str = "crates/lockstep-sql/src/postgres/sql/renew.sql";
+
+macro_rules! canaries {
+    ($($name:literal: $harm:literal, in $file:expr, $find:literal => $replace:literal, $tests:ident;)+) => {
+        pub(super) const CANARIES: &[Canary] = &[$(Canary {
+            name: $name,
+            harm: $harm,
+            file: $file,
+            find: $find,
+            replace: $replace,
+            tests: $tests,
+        }),+];
+    };
+}
+
+canaries! {
+    "machine-trusts-old-push": "a grant that passed on long ago makes a second holder",
+        in ACQUISITION, "let fresh = token.is_some() && token > place.behind;" => "let fresh = true;",
+        MODEL;
+    "machine-lease-from-the-answer": "trust outlives the lease by the time the answer took",
+        in ACQUISITION, "let lease = Lease::new(asked_at, self.terms.ttl" => "let lease = Lease::new(now, self.terms.ttl",
+        MACHINES;
+    "machine-forgets-to-ask-again": "a waiter whose push is lost waits for ever",
+        in ACQUISITION, "let mut at = place.asked_at + self.terms.ttl / 3;" => "let mut at = Moment::MAX;",
+        MODEL;
+    "queue-lost-waiter": "a release that nobody hears of: the next in line waits for the ttl",
+        in QUEUE, "told.extend(row.heal(now));" => "",
+        MEMORY;
+    "queue-serves-the-dead": "a waiter that died is granted the lock",
+        in QUEUE, "std::iter::from_fn(|| self.queue.pop_front()).find(|w| now.moment < w.until)?" => "self.queue.pop_front()?",
+        MEMORY;
+    "queue-token-reused": "two holders with one token: a fence cannot tell them apart",
+        in QUEUE, "self.token += 1;" => "self.token = 1;",
+        MEMORY;
+    "queue-renew-resurrects": "a lease that ran out comes back to life beside the next holder's",
+        in QUEUE, "holder.claim.id == hold.id && now.moment < holder.until" => "holder.claim.id == hold.id",
+        MEMORY;
+    "stake-drop-does-nothing": "a cancelled request keeps its place, a dropped guard its lock",
+        in STAKE, "if self.known != Known::Nothing {" => "if false {",
+        MEMORY;
+    "guard-believes-for-ever": "a paused holder goes on writing",
+        in GUARD, "self.inner.clock.now() < self.trust.until()" => "true",
+        MEMORY;
+    "guard-renews-after-release": "renewals that outlive the lock",
+        in GUARD, "        inner.keeper.forget(held.stake.hold().id);\n        let what" => "        let what",
+        MEMORY;
+    "redis-release-without-owner-check": "a late holder deletes its successor's lock",
+        in RELEASE_LUA, "if seen[1] == me and" => "if",
+        REDIS;
+    "redis-no-ttl": "a crashed holder locks for ever",
+        in ROW_LUA, "call('PEXPIRE', lock, ttl * 2)" => "call('PERSIST', lock)",
+        REDIS;
+    "redis-renew-without-owner-check": "somebody else's lease is prolonged, and believed to be ours",
+        in RENEW_LUA, "row[1] ~= claim or" => "not row[1] or",
+        REDIS;
+    "redis-token-goes-nowhere": "every holder has the same token",
+        in ROW_LUA, "token = math.max((token or 0) + 1, now)" => "token = token or 1",
+        REDIS;
+    "sqlite-serves-the-dead": "a waiter that died is granted the lock",
+        in "crates/lockstep-sql/src/sqlite/sql/waiter_next.sql", "AND until_ns > ?2" => "AND ?2 = ?2",
+        SQLITE;
+    "sqlite-token-forgets-the-boot": "after a power cut tokens are handed out again",
+        in "crates/lockstep-sql/src/sqlite/boot.rs", "conn.execute(\"DELETE FROM lockstep_lock\", [])?;\n            mark.epoch + 1" => "conn.execute(\"DELETE FROM lockstep_lock\", [])?;\n            mark.epoch",
+        SQLITE_OWN;
+    "postgres-release-without-owner-check": "a late holder frees its successor's lock",
+        in POSTGRES_RELEASE, "l.key = p_key AND l.claim = p_claim AND NOT l.waiting" => "l.key = p_key AND NOT l.waiting",
+        POSTGRES;
+    "postgres-lost-waiter": "a release overlooks who waits",
+        in POSTGRES_ACQUIRE, "SET waiting = true WHERE" => "SET waiting = false WHERE",
+        POSTGRES;
+    "postgres-renew-resurrects": "a lease that ran out comes back to life",
+        in POSTGRES_RENEW, "AND l.broken IS NULL AND l.until_us > {now_us}" => "AND l.broken IS NULL",
+        POSTGRES;
+    "command-outlives-its-lease": "the child still runs when the lock passes on",
+        in "crates/lockstep-cli/src/run/plan.rs", "(now + self.grace).min(self.until - self.margin)" => "now + self.grace + self.grace * 1000",
+        COMMAND;
+}
