@@ -66,7 +66,7 @@ fn tests(interrupt: &Interrupt, further: &[String]) -> Result<()> {
     for (variable, url) in fleet.env() {
         println!("{variable}={url}");
     }
-    let mut command = cargo(["test"]);
+    let mut command = cargo(["test", "--no-fail-fast"]);
     if !names_packages(further) {
         command.arg("--workspace");
     }
@@ -95,7 +95,9 @@ const STORES: [&str; 5] = ["memory", "pgbouncer", "postgres", "redis", "sqlite"]
 /// is a failure: a test that was not run proves nothing.
 fn show_matrices(reports: &Path, all: bool) -> Result<()> {
     for (what, title) in [("case", "Facts and cases"), ("story", "Stories")] {
-        let matrix = Matrix::read(reports, what)?;
+        let mut matrix = Matrix::read(reports, what)?;
+        // The testkit tries its own suite on stores with planted bugs; those are not ours to show.
+        matrix.0.retain(|report| STORES.contains(&report.store()));
         if !matrix.0.is_empty() {
             println!("\n{title} on every store\n\n{matrix}");
         }

@@ -10,9 +10,9 @@
 //!
 //! let store = Arc::new(FailingVerbs::new(Arc::new(Memory::new())));
 //! let locks = Locks::open_with(store.clone(), Options::default()).await?;
-//! store.lose_reply(VerbName::Acquire, 1);
-//! let error = locks.lock("order:42").await.unwrap_err();
-//! assert!(error.may_have_happened());
+//! store.lose_reply(VerbName::Release, 1);
+//! let guard = locks.lock("order:42").await?;
+//! guard.release().await?; // the second try finds it done
 //! # Ok::<(), lockstep_lock::LockError>(()) }).unwrap();
 //! ```
 //!

@@ -6,7 +6,7 @@ local call, lock, me = redis.call, KEYS[1], ARGV[1]
 local seen = call('HMGET', lock, 'claim', 'ttl')
 if seen[1] == me and call('PTTL', lock) > (tonumber(seen[2]) or 0)
     and call('EXISTS', lock .. ':q') == 0 then
-  call('HDEL', lock, 'claim', 'until', 'broken')
+  call('HDEL', lock, 'claim', 'owner', 'label', 'since', 'until', 'ttl', 'inbox', 'broken')
   return 1
 end
 

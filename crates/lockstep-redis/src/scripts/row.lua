@@ -82,10 +82,8 @@ local function pass_on(asker)
 end
 
 -- Leaves the token behind for as long as the key was to live anyway, which is one ttl at least.
--- Without a claim the other fields only tell who had it last; to delete them all costs more than
--- all else that a release does.
 local function vacate()
-  call('HDEL', lock, 'claim', 'until', 'broken')
+  call('HDEL', lock, 'claim', 'owner', 'label', 'since', 'until', 'ttl', 'inbox', 'broken')
 end
 
 -- Every verb heals first: a lease that ran out has ended, and who is next has the lock.

@@ -26,7 +26,8 @@ const MIGRATION: Duration = Duration::from_secs(30);
 /// NOT EXISTS` and `CREATE OR REPLACE` alone fail when they collide.
 pub(super) fn script(schema: &str) -> String {
     let parts = PARTS.map(|part| fill(schema, part)).join("\n");
-    format!("BEGIN;\nSELECT pg_advisory_xact_lock(7813577305163983217);\n\n{parts}\nCOMMIT;\n")
+    let turn = i64::from_be_bytes(*b"lockstep");
+    format!("BEGIN;\nSELECT pg_advisory_xact_lock({turn});\n\n{parts}\nCOMMIT;\n")
 }
 
 pub(super) async fn run(settings: &Settings) -> Result<(), StoreError> {

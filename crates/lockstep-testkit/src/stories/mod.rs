@@ -30,8 +30,9 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use futures_util::future::BoxFuture;
+use lockstep_lock::{Guard, LockRequest};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 pub use clocks::{blocked_executor, suspended_clock};
 pub use ownership::{
@@ -43,6 +44,7 @@ pub use queueing::{herd_on_release, lease_dies_while_queued, lost_wakeup, middle
 pub use replies::reply_lost_after_write;
 pub use watchdog::{ttl_shorter_than_work, watchdog};
 
+use crate::oracle::Attempt;
 use crate::suite::case::judged;
 use crate::suite::env::{Env, Signals, facts_of};
 use crate::suite::{Entry, Outcome, Report, Subject};
@@ -119,6 +121,16 @@ pub async fn run(subject: &Subject) -> Report {
     }
     report.save_if_asked();
     report
+}
+
+/// Waits for a lock and writes down the grant at the moment it is heard of, whatever the story
+/// does meanwhile.
+fn serve(mut attempt: Attempt, request: LockRequest) -> JoinHandle<Result<(Attempt, Guard)>> {
+    tokio::spawn(async move {
+        let guard = request.await?;
+        attempt.granted(&guard);
+        Ok((attempt, guard))
+    })
 }
 
 /// The surroundings of a story.

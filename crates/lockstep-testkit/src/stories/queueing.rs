@@ -8,7 +8,7 @@ use futures_util::future::try_join_all;
 use lockstep_lock::{Locks, Options};
 
 use super::puppet::Puppet;
-use super::stage;
+use super::{serve, stage};
 use crate::oracle::{Oracle, Recorder};
 use crate::suite::Subject;
 use crate::suite::env::{Env, LONG, STEADY, Stopwatch, eventually, soon};
@@ -98,8 +98,7 @@ async fn gives_up(env: &Env, way: GivesUp) -> Result<()> {
         }
     }
     observer.sees_waiting(&key, 1).await?;
-    let mut last = recorder.asks(&name);
-    let w2 = tokio::spawn(w2.lock(&name).into_future());
+    let w2 = serve(recorder.asks(&name), w2.lock(&name));
     match way {
         // Too slow to be seen together is no failure: the order is what matters.
         GivesUp::TimedOut => observer.sees_waiting(&key, 1).await?,
@@ -118,8 +117,7 @@ async fn gives_up(env: &Env, way: GivesUp) -> Result<()> {
     assert!(guard.is_trusted() && !w2.is_finished(), "{way:?}");
     first.releases(&guard);
     guard.release().await?;
-    let guard = soon("W2 is served", w2).await???;
-    last.granted(&guard);
+    let (mut last, guard) = soon("W2 is served", w2).await???;
     last.releases(&guard);
     guard.release().await?;
     Oracle::default().with(recorder.events()).check().into_result()?;
@@ -198,8 +196,7 @@ pub async fn lease_dies_while_queued(subject: &Subject) -> Result<()> {
     let waiting = tokio::spawn(paused.lock(&name).ttl(Duration::from_millis(600)).into_future());
     soon("it is paused", pause.reached()).await?;
     sleeper.gave_up();
-    let mut next = recorder.asks(&name);
-    let queued = tokio::spawn(other.lock(&name).label("awake").into_future());
+    let queued = serve(recorder.asks(&name), other.lock(&name).label("awake"));
     eventually("the paused one has lost its place", || async {
         let waiters = observer.view(&key).await?.map(|view| view.waiters).unwrap_or_default();
         let labels: Vec<&str> = waiters.iter().map(|waiter| waiter.label.as_str()).collect();
@@ -212,8 +209,7 @@ pub async fn lease_dies_while_queued(subject: &Subject) -> Result<()> {
     assert!(guard.is_trusted() && !waiting.is_finished() && !queued.is_finished());
     first.releases(&guard);
     guard.release().await?;
-    let guard = soon("the one that stayed awake is served first", queued).await???;
-    next.granted(&guard);
+    let (mut next, guard) = soon("the one that stayed awake is served first", queued).await???;
     assert!(!waiting.is_finished());
     next.releases(&guard);
     guard.release().await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::stage;
+use super::{serve, stage};
 use crate::oracle::{Fence, Oracle, Recorder};
 use crate::suite::Subject;
 use crate::suite::env::{Env, Run, STEADY, Stopwatch, eventually, soon, unless_slow};
@@ -29,13 +29,11 @@ pub async fn ttl_shorter_than_work(subject: &Subject) -> Result<()> {
     if let Some(token) = guard.token() {
         fence.write(token)?;
     }
-    let mut next = recorder.asks(&name);
-    let waiting = tokio::spawn(b.lock(&name).into_future());
+    let waiting = serve(recorder.asks(&name), b.lock(&name));
     let stopped = soon("the work is stopped", guard.run(pending::<()>())).await?;
     assert!(stopped.is_err() && !guard.is_trusted());
     slow.lost();
-    let successor = soon("B gets it", waiting).await???;
-    next.granted(&successor);
+    let (mut next, successor) = soon("B gets it", waiting).await???;
     if let (Some(old), Some(new)) = (guard.token(), successor.token()) {
         fence.write(new)?;
         let late = fence.write(old).expect_err("a late write is refused");
@@ -100,8 +98,7 @@ async fn is_lost_and_stays_lost(env: &Env, away: Reach) -> Result<()> {
     .await?;
     failing.set_reach(away);
     let gone = Stopwatch::start();
-    let mut next = recorder.asks(&name);
-    let waiting = tokio::spawn(b.lock(&name).into_future());
+    let waiting = serve(recorder.asks(&name), b.lock(&name));
     // A renewal that had left before may still move the end of trust.
     while guard.is_trusted() {
         lost.looks(&guard);
@@ -109,8 +106,7 @@ async fn is_lost_and_stays_lost(env: &Env, away: Reach) -> Result<()> {
     }
     soon("the guard hears of it", guard.lost()).await?;
     lost.lost();
-    let successor = soon("it passes on", waiting).await???;
-    next.granted(&successor);
+    let (mut next, successor) = soon("it passes on", waiting).await???;
     if let Some(left) = (ttl + ttl / 2).checked_sub(gone.elapsed()) {
         tokio::time::sleep(left).await;
     }

@@ -136,6 +136,12 @@ async fn a_release_may_be_dropped_at_any_point(env: Env) -> Result<()> {
     .await
 }
 
+/// Aborts a task and waits until its future is gone: until then it could still go on.
+async fn dropped<T>(task: tokio::task::JoinHandle<T>) {
+    task.abort();
+    let _ = task.await;
+}
+
 async fn a_grant_that_nobody_heard_of_is_given_back(env: Env) -> Result<()> {
     let (counting, locks) = env.counted().await?;
     let (observer, other) = (env.observer().await?, env.locks().await?);
@@ -148,7 +154,7 @@ async fn a_grant_that_nobody_heard_of_is_given_back(env: Env) -> Result<()> {
             let view = observer.view(&env.key(&name)).await?.context("the store has granted")?;
             assert!(view.holder.is_some());
         }
-        asking.abort();
+        dropped(asking).await;
         observer.sees_nothing(&env.key(&name)).await?;
         soon("the next gets in", other.lock(env.name(&name))).await??.release().await?;
         pause.resume();
@@ -165,7 +171,7 @@ async fn a_release_whose_answer_nobody_heard_is_not_repeated_on_the_next(env: En
     soon("the store has released", pause.reached()).await?;
     let next = soon("the next gets in", other.lock(&name)).await??;
     let before = counting.counts().releases;
-    releasing.abort();
+    dropped(releasing).await;
     eventually("the background release has gone out", || async {
         Ok((counting.counts().releases > before).then_some(()))
     })
