@@ -2,14 +2,14 @@
 
 use super::Canary;
 
-const MACHINES: &[&str] = &["-p", "lockstep-lock", "--test", "scripts", "--test", "properties"];
-const MODEL: &[&str] = &["-p", "lockstep-lock", "--test", "model"];
-const MEMORY: &[&str] = &["-p", "lockstep-lock", "--test", "memory"];
-const REDIS: &[&str] = &["-p", "lockstep-redis", "--test", "conformance"];
-const SQLITE: &[&str] = &["-p", "lockstep-sql", "--test", "conformance", "sqlite"];
-const SQLITE_OWN: &[&str] = &["-p", "lockstep-sql", "--test", "sqlite"];
-const POSTGRES: &[&str] = &["-p", "lockstep-sql", "--test", "conformance", "postgres_"];
-const COMMAND: &[&str] = &["-p", "lockstep-cli", "--test", "lease"];
+const MACHINES: &[&str] = &["--test", "scripts", "--test", "properties"];
+const MODEL: &[&str] = &["--test", "model"];
+const MEMORY: &[&str] = &["--test", "memory"];
+const REDIS: &[&str] = &["--test", "redis_suite"];
+const SQLITE: &[&str] = &["--test", "sql_suite", "sqlite"];
+const SQLITE_OWN: &[&str] = &["--test", "sqlite"];
+const POSTGRES: &[&str] = &["--test", "sql_suite", "postgres_"];
+const COMMAND: &[&str] = &["--test", "lease"];
 
 const ACQUISITION: &str = "crates/lockstep-lock/src/acquisition.rs";
 const QUEUE: &str = "crates/lockstep-lock/src/queue.rs";

@@ -42,7 +42,7 @@ struct Canary {
     /// Must stand in the file exactly once; otherwise the canary is dead and says so.
     find: &'static str,
     replace: &'static str,
-    /// What must turn red: arguments of `cargo test`.
+    /// What must turn red: arguments of `cargo test --workspace`.
     tests: &'static [&'static str],
 }
 
@@ -97,12 +97,13 @@ fn fly(interrupt: &Interrupt, tree: &Path, fleet: &Fleet, canary: &Canary) -> Re
 
 fn is_red(interrupt: &Interrupt, tree: &Path, fleet: &Fleet, canary: &Canary) -> Result<bool> {
     let command = |extra: &[&str]| {
-        let mut command = cargo(["test", "--quiet"]);
+        // The whole workspace is named so that dependencies have the features, and so are the very
+        // builds, of `cargo xtask test`.
+        let mut command = cargo(["test", "--quiet", "--workspace"]);
         command.args(extra).args(canary.tests).current_dir(tree).envs(fleet.env());
         // The copy's own crates are others to cargo than ours; what comes from the registry is
         // shared with the ordinary build.
         command.env("CARGO_TARGET_DIR", root().join("target"));
-        command.env("RUSTFLAGS", "-Awarnings");
         command
     };
     let mut build = command(&["--no-run"]);
