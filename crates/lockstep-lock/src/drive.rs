@@ -36,6 +36,7 @@ pub(crate) async fn acquire(
     let terms = Terms { ttl: claim.ttl, drift: inner.drift, deadline, push: inner.facts.push };
     let mut machine = Acquisition::new(terms);
     let mut event = Event::Start;
+    let mut pushed_at = None;
     loop {
         let now = inner.clock.now();
         let random = claim.id.as_u128() as u64 ^ now.as_nanos().wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -60,7 +61,10 @@ pub(crate) async fn acquire(
                     biased;
                     () = inner.keeper.closed() => return Err(closed(inner, stake).await),
                     note = next_note => match note {
-                        Note::Granted(token) => Event::Pushed(token),
+                        Note::Granted(token) => {
+                            pushed_at = Some(inner.clock.now());
+                            Event::Pushed(token)
+                        }
                         Note::AskAgain => Event::Hinted,
                     },
                     () = sleep_until(&*inner.clock, until) => Event::Woke,
@@ -73,6 +77,10 @@ pub(crate) async fn acquire(
                 let waited = inner.clock.now().since(started);
                 histogram!("lockstep_wait_seconds", "store" => inner.facts.store)
                     .record(waited.as_secs_f64());
+                if let Some(pushed_at) = pushed_at {
+                    histogram!("lockstep_hand_over_seconds", "store" => inner.facts.store)
+                        .record(inner.clock.now().since(pushed_at).as_secs_f64());
+                }
                 counter!("lockstep_grants_total", "store" => inner.facts.store).increment(1);
                 return Ok(Outcome::Held { stake, token, lease });
             }

@@ -8,7 +8,7 @@ use lockstep_testkit::suite::{self, Subject};
 
 fn memory() -> Subject {
     let store = Memory::new();
-    Subject::new("memory", move || Arc::new(store.clone()))
+    Subject::new("memory", move || Arc::new(store.clone())).with_parallel(32)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,7 +31,7 @@ impl Subject {
         connect: impl Fn() -> Arc<dyn Connect> + Send + Sync + 'static,
     ) -> Self {
         let (name, connect) = (name.into(), Arc::new(connect));
-        Self { name, connect, processes: None, orphans: None, parallel: 16 }
+        Self { name, connect, processes: None, orphans: None, parallel: 8 }
     }
 
     /// The test binary has a test named `test` that calls
@@ -54,7 +54,7 @@ impl Subject {
         self
     }
 
-    /// How many cases may run at once; each has a few connections of its own. 16 unless told.
+    /// How many cases may run at once; each has a few connections of its own. 8 unless told.
     #[must_use]
     pub fn with_parallel(mut self, cases: usize) -> Self {
         self.parallel = cases;
