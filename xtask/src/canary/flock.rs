@@ -82,13 +82,13 @@ canaries! {
         in "crates/lockstep-sql/src/sqlite/sql/waiter_next.sql", "AND until_ns > ?2" => "AND ?2 = ?2",
         SQLITE;
     "sqlite-token-forgets-the-boot": "after a power cut tokens are handed out again",
-        in "crates/lockstep-sql/src/sqlite/boot.rs", "conn.execute(\"DELETE FROM lockstep_lock\", [])?;\n            mark.epoch + 1" => "conn.execute(\"DELETE FROM lockstep_lock\", [])?;\n            mark.epoch",
+        in "crates/lockstep-sql/src/sqlite/boot.rs", "sql/boot_void.sql\"))?;\n            mark.epoch + 1" => "sql/boot_void.sql\"))?;\n            mark.epoch",
         SQLITE_OWN;
     "postgres-release-without-owner-check": "a late holder frees its successor's lock",
-        in POSTGRES_RELEASE, "l.key = p_key AND l.claim = p_claim AND NOT l.waiting" => "l.key = p_key AND NOT l.waiting",
+        in POSTGRES_RELEASE, "WHERE l.key = p_key AND l.claim = p_claim AND l.until_us > {now_us}\n    RETURNING" => "WHERE l.key = p_key AND l.until_us > {now_us}\n    RETURNING",
         POSTGRES;
     "postgres-lost-waiter": "a release overlooks who waits",
-        in POSTGRES_ACQUIRE, "SET waiting = true WHERE" => "SET waiting = false WHERE",
+        in POSTGRES_ACQUIRE, "SET tail = l.tail + 1" => "SET tail = l.tail",
         POSTGRES;
     "postgres-renew-resurrects": "a lease that ran out comes back to life",
         in POSTGRES_RENEW, "AND l.broken IS NULL AND l.until_us > {now_us}" => "AND l.broken IS NULL",

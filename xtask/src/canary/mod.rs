@@ -97,13 +97,13 @@ fn fly(interrupt: &Interrupt, tree: &Path, fleet: &Fleet, canary: &Canary) -> Re
 
 fn is_red(interrupt: &Interrupt, tree: &Path, fleet: &Fleet, canary: &Canary) -> Result<bool> {
     let command = |extra: &[&str]| {
-        // The whole workspace is named so that dependencies have the features, and so are the very
-        // builds, of `cargo xtask test`.
+        // The whole workspace is named so that dependencies keep the same features from one canary
+        // to the next, and are built once.
         let mut command = cargo(["test", "--quiet", "--workspace"]);
         command.args(extra).args(canary.tests).current_dir(tree).envs(fleet.env());
-        // The copy's own crates are others to cargo than ours; what comes from the registry is
-        // shared with the ordinary build.
-        command.env("CARGO_TARGET_DIR", root().join("target"));
+        // A target folder of its own: cargo names what it builds by the path within the workspace,
+        // so a planted bug in the common one would be taken for the real thing afterwards.
+        command.env("CARGO_TARGET_DIR", root().join("target/canary-target"));
         command
     };
     let mut build = command(&["--no-run"]);
