@@ -8,6 +8,8 @@
 
 #[path = "postgres/connections.rs"]
 mod connections;
+#[path = "postgres/crash.rs"]
+mod crash;
 #[path = "postgres/layout.rs"]
 mod layout;
 #[path = "postgres/pooler.rs"]

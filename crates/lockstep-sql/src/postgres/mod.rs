@@ -34,7 +34,7 @@
 //!
 //! # Durability
 //!
-//! Grants, renewals and releases are on disk before they are answered. A place in the queue is
+//! Grants, renewals and releases are on disk before anybody is told of them. A place in the queue is
 //! not: a crash of the server may forget it, and the waiter, whose connection is then lost as well,
 //! asks again.
 //!
