@@ -140,9 +140,19 @@ pub(crate) type Work = Box<dyn FnOnce(Laps) -> BoxFuture<'static, Result<()>>>;
 
 /// Tasks that do asynchronous work.
 pub(crate) async fn tasks(time: Duration, workers: Vec<Work>) -> Result<Rate> {
+    tasks_after(async { Ok(()) }, time, workers).await
+}
+
+/// The same, with a warm-up that lasts until everything is in its place.
+pub(crate) async fn tasks_after(
+    ready: impl Future<Output = Result<()>>,
+    time: Duration,
+    workers: Vec<Work>,
+) -> Result<Rate> {
     let (race, laps) = Race::new(workers.len());
     let running: Vec<_> =
         workers.into_iter().zip(laps).map(|(work, laps)| tokio::spawn(work(laps))).collect();
+    ready.await?;
     tokio::time::sleep(warm_up(time)).await;
     let (from, watch) = (race.read(), stopwatch());
     tokio::time::sleep(time).await;

@@ -70,6 +70,31 @@ fn ctrl_c_while_waiting_gives_the_place_back() {
     assert!(!world.path("touched").exists());
 }
 
+#[test]
+fn a_second_ctrl_c_does_not_wait_for_a_store_that_does_not_answer() {
+    let world = World::new();
+    let mut holder = world.start(&["lock", "job", "--", "sh", "-c", "echo in; read line"]);
+    assert_eq!(holder.line(), "in");
+    let lockstep = env!("CARGO_BIN_EXE_lockstep");
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("exec {lockstep} lock job -- true 2>&1")]);
+    command.env("LOCKSTEP_STORE", world.store());
+    let waiter = Running::start(command);
+    world.until_waiting("job", 1);
+    // Somebody else writes the file, and does not end.
+    let file = rusqlite::Connection::open(world.path("locks.db")).unwrap();
+    file.busy_timeout(std::time::Duration::from_secs(20)).unwrap();
+    file.execute_batch("BEGIN IMMEDIATE").unwrap();
+    waiter.send(Signal::INT);
+    assert!(waiter.line().contains("once more to leave at once"));
+    waiter.send(Signal::INT);
+    assert!(waiter.line().contains("SIGINT: the place is free in 10s"));
+    assert_eq!(waiter.finish().code, Some(130));
+    drop(file);
+    holder.say("go on");
+    assert_eq!(holder.finish().code, Some(0));
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn the_command_dies_with_lockstep() {
@@ -97,6 +122,26 @@ fn what_was_ignored_stays_ignored() {
     holder.send(Signal::HUP);
     holder.say("go on");
     assert_eq!(holder.line(), "out");
+    assert_eq!(holder.finish().code, Some(0));
+}
+
+#[test]
+fn at_a_terminal_whoever_waits_long_is_told_who_holds_it() {
+    let world = World::new();
+    let label = ["lock", "--label", "the nightly import", "job", "--"];
+    let mut holder = world.start(&[&label[..], &["sh", "-c", "echo in; read line"]].concat());
+    assert_eq!(holder.line(), "in");
+    let lockstep = env!("CARGO_BIN_EXE_lockstep");
+    let mut command = Command::new("script");
+    let inner = format!("{lockstep} lock job -- echo done");
+    command.args(["--quiet", "--return", "--command", &inner, "/dev/null"]);
+    command.env("LOCKSTEP_STORE", world.store());
+    let terminal = Running::start(command);
+    let told = terminal.line();
+    assert!(told.contains("waiting for \"job\", held by \"the nightly import\""), "{told}");
+    holder.say("go on");
+    assert_eq!(terminal.line().trim_end(), "done");
+    assert_eq!(terminal.finish().code, Some(0));
     assert_eq!(holder.finish().code, Some(0));
 }
 

@@ -85,6 +85,8 @@ struct Shared {
 struct Held {
     renewals: Renewals,
     trusts: HashMap<ClaimId, Arc<Trust>>,
+    /// When the thread will look again by itself; before its first look, nothing.
+    wakes_at: Option<Moment>,
     closed: bool,
 }
 
@@ -137,8 +139,13 @@ impl Keeper {
         } else {
             held.trusts.insert(id, Arc::clone(&trust));
         }
+        // To wake a thread costs more than all the rest of a free lock, and most holds are gone
+        // again before anything is due.
+        let in_time = held.wakes_at <= held.renewals.next();
         drop(held);
-        self.shared.changed.notify_one();
+        if !in_time {
+            self.shared.changed.notify_one();
+        }
         trust
     }
 
@@ -283,6 +290,7 @@ impl Worker {
             let ended = held.renewals.take_ended(now);
             let batch = held.renewals.take_due(now);
             let next = held.renewals.next().unwrap_or(Moment::MAX);
+            held.wakes_at = Some(next);
             drop(held);
             for (id, cause) in ended {
                 self.shared.lose(id, cause);

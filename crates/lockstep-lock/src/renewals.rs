@@ -11,6 +11,9 @@ use crate::store::{Hold, RENEW_BATCH, Renewal};
 
 /// How soon a renewal is tried again when the store did not answer, as a part of the ttl.
 const RETRY_PART: u32 = 10;
+/// How much earlier a renewal may be sent because another one is, as a part of the ttl. Locks that
+/// were taken one after the other then cost one request and not one each.
+const ALONG_PART: u32 = 30;
 
 /// All holds of one handle.
 #[derive(Debug, Default)]
@@ -76,21 +79,20 @@ impl Renewals {
         due.into_iter().chain(end).min()
     }
 
-    /// The next batch of holds whose renewal is due; they count as asked at `now`. The second
-    /// value is how late the first of them is.
+    /// The next batch of holds, if a renewal is due: those that are due, and those that soon will
+    /// be. They count as asked at `now`. The second value is how late the first of them is.
     pub fn take_due(&mut self, now: Moment) -> Option<(Vec<Hold>, Duration)> {
         let late = now.since(self.due.first().filter(|(at, _)| *at <= now)?.0);
         let mut batch = Vec::new();
         while batch.len() < RENEW_BATCH
             && let Some((at, id)) = self.due.first().copied()
-            && at <= now
+            && let Some(entry) = self.entries.get_mut(&id)
+            && at <= now + entry.hold.ttl / ALONG_PART
         {
             self.due.remove(&(at, id));
-            if let Some(entry) = self.entries.get_mut(&id) {
-                entry.due = None;
-                entry.asked = Some(now);
-                batch.push(entry.hold.clone());
-            }
+            entry.due = None;
+            entry.asked = Some(now);
+            batch.push(entry.hold.clone());
         }
         Some((batch, late))
     }

@@ -155,7 +155,11 @@ impl Request {
         }
         let started = inner.clock.now();
         let deadline = self.within.map(|limit| started + limit);
-        let Some(owner) = self.owner else { return self.ask(key, Owner::new(), deadline).await };
+        let id = ClaimId::new();
+        let Some(owner) = self.owner else {
+            // Nobody has named it, so nobody can enter again as it: any value of its own will do.
+            return self.ask(id, key, Owner::from_u128(id.as_u128()), deadline).await;
+        };
 
         let entry = inner.reentry.entry(&key, owner);
         let turn = match (self.wait, deadline) {
@@ -175,7 +179,7 @@ impl Request {
         if let Some(guard) = turn.enter_again() {
             return Ok(Some(guard));
         }
-        let guard = self.ask(key, owner, deadline).await?;
+        let guard = self.ask(id, key, owner, deadline).await?;
         if let Some(guard) = &guard {
             turn.entered(guard);
         }
@@ -184,19 +188,14 @@ impl Request {
 
     async fn ask(
         &self,
+        id: ClaimId,
         key: Key,
         owner: Owner,
         deadline: Option<Moment>,
     ) -> Result<Option<Guard>, LockError> {
         let inner = &self.locks.inner;
-        let claim = Claim {
-            id: ClaimId::new(),
-            key,
-            owner,
-            label: self.label.clone(),
-            ttl: self.ttl,
-            wait: self.wait,
-        };
+        let claim =
+            Claim { id, key, owner, label: self.label.clone(), ttl: self.ttl, wait: self.wait };
         let span = tracing::debug_span!("lock", key = %claim.key, claim = %claim.id);
         let asked =
             tracing::Instrument::instrument(drive::acquire(inner, claim.clone(), deadline), span);

@@ -99,7 +99,8 @@ pub enum Answer {
     },
     /// The claim has a place in the queue.
     Queued {
-        /// How many live places are before it; stores where counting costs may stop at 100.
+        /// How many live places are before it. Where counting costs, more than 15 is an estimate
+        /// that may count the dead, and 100 means 100 or more.
         ahead: u64,
         /// What is left of the holder's lease.
         holder_left: Duration,

@@ -82,6 +82,18 @@ fn batches_are_bounded() {
     assert_eq!(sizes, [RENEW_BATCH, RENEW_BATCH, 200]);
 }
 
+#[test]
+fn what_is_due_soon_goes_along_and_nothing_is_sent_for_it_alone() {
+    let mut renewals = Renewals::default();
+    for ms in [0, 10, 30, 31] {
+        renewals.insert(hold(ms.into()), Lease::new(at(ms), TTL, Drift::default()), Moment::MAX);
+    }
+    assert!(renewals.take_due(at(299)).is_none(), "the first is not due yet");
+    let (batch, late) = renewals.take_due(at(300)).unwrap();
+    assert_eq!((batch, late), (vec![hold(0), hold(10), hold(30)], Duration::ZERO));
+    assert_eq!(renewals.next(), Some(at(331)), "the last is on its own");
+}
+
 #[derive(Clone, Debug)]
 enum Deed {
     Ask(u8),

@@ -98,7 +98,7 @@ async fn look(
 
 fn read(key: &Key, answer: &Value) -> Option<LockView> {
     let Value::Array(parts) = answer else { return None };
-    let [Value::Int(now_us), holder, Value::Int(waiting), Value::Array(waiters)] = &parts[..]
+    let [holder, Value::Int(left_ms), Value::Int(waiting), Value::Array(waiters)] = &parts[..]
     else {
         return None;
     };
@@ -106,35 +106,48 @@ fn read(key: &Key, answer: &Value) -> Option<LockView> {
         key: key.clone(),
         holder: match holder {
             Value::Nil => None,
-            Value::Array(fields) => Some(read_holder(fields, *now_us as u64)?),
-            _ => return None,
+            row => Some(read_holder(words(row)?, *left_ms as u64)?),
         },
         waiting: *waiting as u64,
         waiters: waiters.chunks(2).map(read_waiter).collect::<Option<_>>()?,
     })
 }
 
-fn read_holder(fields: &[Value], now_us: u64) -> Option<HolderView> {
-    let [claim, owner, label, token, since, until, broken] = fields else { return None };
-    let until_us: u64 = number(until)?;
+/// Reads what `row.lua` writes; the key lives for one ttl longer than the lease.
+fn read_holder(row: &str, left_ms: u64) -> Option<HolderView> {
+    let (row, broken) = match row.split_once('\n') {
+        Some((row, reason)) => (row, Some(reason.to_owned())),
+        None => (row, None),
+    };
+    let mut parts = row.splitn(7, ' ');
+    let claim = parts.next()?.get(1..)?.parse().ok()?;
+    let mut number = || parts.next()?.parse::<u64>().ok();
+    let (seconds, micros, ttl_ms) = (number()?, number()?, number()?);
+    let owner = parts.nth(1)?.parse().ok()?;
+    let token = seconds * 1_000_000 + micros;
     Some(HolderView {
-        claim: number(claim)?,
-        owner: number(owner)?,
-        label: Label::new(words(label)?),
-        token: Some(Token::new(number(token)?)),
-        since_ms: number(since)?,
-        left: Duration::from_micros(until_us.saturating_sub(now_us)),
-        broken: words(broken).map(str::to_owned),
+        claim,
+        owner,
+        label: Label::new(parts.next()?),
+        token: Some(Token::new(token)),
+        since_ms: token / 1000,
+        left: Duration::from_millis(left_ms.saturating_sub(ttl_ms)),
+        broken,
     })
 }
 
-/// Reads a claim and `until ttl since inbox owner label`.
+/// Reads a claim and what `row.lua` says of a waiter.
 fn read_waiter(pair: &[Value]) -> Option<WaiterView> {
     let [claim, particulars] = pair else { return None };
     let mut parts = words(particulars)?.splitn(6, ' ').skip(2);
-    let since_ms = parts.next()?.parse().ok()?;
+    let since_ms = parts.next()?.parse::<u64>().ok()? / 1000;
     let owner = parts.nth(1)?.parse().ok()?;
     Some(WaiterView { claim: number(claim)?, owner, label: Label::new(parts.next()?), since_ms })
+}
+
+/// The token that the server's time of a grant is.
+pub(crate) fn token(seconds: &Value, micros: &Value) -> Option<Token> {
+    Some(Token::new(number::<u64>(seconds)? * 1_000_000 + number::<u64>(micros)?))
 }
 
 fn number<T: FromStr>(value: &Value) -> Option<T> {

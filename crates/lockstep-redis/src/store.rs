@@ -71,10 +71,10 @@ impl LockStore for Lane {
             let lock = [self.layout.lock(&claim.key)];
             let mut call = ACQUIRE.on(&lock);
             call.arg(claim.id.to_string())
-                .arg(claim.owner.to_string())
-                .arg(claim.label.as_str())
                 .arg(millis(claim.ttl))
-                .arg(&self.channel);
+                .arg(millis(claim.ttl) * 2)
+                .arg(&self.channel)
+                .arg(format!("{} {}", claim.owner, claim.label));
             if !claim.wait {
                 call.arg("try");
             }
@@ -82,15 +82,19 @@ impl LockStore for Lane {
                 Value::Int(token) => Ok(Answer::Granted { token: Some(Token::new(token as u64)) }),
                 Value::Nil => Ok(Answer::Busy),
                 Value::BulkString(reason) => Ok(Answer::Broken { reason: text(reason) }),
-                Value::Array(queued) => match queued[..] {
+                Value::Array(parts) => match &parts[..] {
+                    [seconds, micros] => match inspect::token(seconds, micros) {
+                        Some(token) => Ok(Answer::Granted { token: Some(token) }),
+                        None => Err(error::baffled(&lock[0], parts)),
+                    },
                     [Value::Int(ahead), Value::Int(left_us), Value::Int(behind)] => {
                         Ok(Answer::Queued {
-                            ahead: ahead as u64,
-                            holder_left: Duration::from_micros(left_us.max(0) as u64),
-                            behind: Some(Token::new(behind as u64)),
+                            ahead: *ahead as u64,
+                            holder_left: Duration::from_micros((*left_us).max(0) as u64),
+                            behind: Some(Token::new(*behind as u64)),
                         })
                     }
-                    _ => Err(error::baffled(&lock[0], queued)),
+                    _ => Err(error::baffled(&lock[0], parts)),
                 },
                 other => Err(error::baffled(&lock[0], other)),
             }
@@ -129,7 +133,7 @@ impl LockStore for Lane {
             let lock = [self.layout.lock(key)];
             let mut call = script.on(&lock);
             match what {
-                Release::Mine(hold) => call.arg(hold.id.to_string()),
+                Release::Mine(hold) => call.arg(hold.id.to_string()).arg(millis(hold.ttl)),
                 Release::Break { reason, now, .. } => call.arg("").arg(reason).arg(i32::from(*now)),
             };
             match script.run(&self.link, &call, &lock[0]).await? {

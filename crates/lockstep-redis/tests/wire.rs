@@ -19,8 +19,8 @@ fn wire() -> Wire {
         },
         // An ask says where its asker listens.
         acquire: || Match::command("EVALSHA").with_arg(":1:in:"),
-        // A release says nothing but its claim: digest, `1`, lock, claim.
-        release: || Match::when(|call| call.name == "EVALSHA" && call.args.len() == 4),
+        // A release says digest, `1`, lock, claim, ttl. So does a renewal, but none is due so soon.
+        release: || Match::when(|call| call.name == "EVALSHA" && call.args.len() == 5),
     }
 }
 

@@ -16,10 +16,11 @@ const QUEUE: &str = "crates/lockstep-lock/src/queue.rs";
 const STAKE: &str = "crates/lockstep-lock/src/stake.rs";
 const GUARD: &str = "crates/lockstep-lock/src/guard.rs";
 const ROW_LUA: &str = "crates/lockstep-redis/src/scripts/row.lua";
+const ACQUIRE_LUA: &str = "crates/lockstep-redis/src/scripts/acquire.lua";
 const RENEW_LUA: &str = "crates/lockstep-redis/src/scripts/renew.lua";
 const RELEASE_LUA: &str = "crates/lockstep-redis/src/scripts/release.lua";
 const POSTGRES_ACQUIRE: &str = "crates/lockstep-sql/src/postgres/sql/acquire.sql";
-const POSTGRES_RELEASE: &str = "crates/lockstep-sql/src/postgres/sql/release.sql";
+const POSTGRES_GIVE_BACK: &str = "crates/lockstep-sql/src/postgres/sql/give_back.sql";
 const POSTGRES_RENEW: &str = "crates/lockstep-sql/src/postgres/sql/renew.sql";
 
 macro_rules! canaries {
@@ -67,16 +68,22 @@ canaries! {
         in GUARD, "        inner.keeper.forget(held.stake.hold().id);\n        let what" => "        let what",
         MEMORY;
     "redis-release-without-owner-check": "a late holder deletes its successor's lock",
-        in RELEASE_LUA, "if seen[1] == me and" => "if",
+        in RELEASE_LUA, "string.sub(row, 1, 33) == 'h' .. me and " => "",
         REDIS;
     "redis-no-ttl": "a crashed holder locks for ever",
-        in ROW_LUA, "call('PEXPIRE', lock, ttl * 2)" => "call('PERSIST', lock)",
+        in ACQUIRE_LUA, "'NX', 'PX', ARGV[3])" => "'NX')",
+        REDIS;
+    "redis-lost-waiter": "a release overlooks who waits",
+        in ACQUIRE_LUA, "call('SETRANGE', lock, 0, 'w')" => "",
         REDIS;
     "redis-renew-without-owner-check": "somebody else's lease is prolonged, and believed to be ours",
-        in RENEW_LUA, "row[1] ~= claim or" => "not row[1] or",
+        in RENEW_LUA, "string.sub(row, 2, 33) ~= claim or " => "",
+        REDIS;
+    "redis-renew-resurrects": "a lease that ran out comes back to life",
+        in RENEW_LUA, "redis.call('PTTL', lock) < ttl" => "false",
         REDIS;
     "redis-token-goes-nowhere": "every holder has the same token",
-        in ROW_LUA, "token = math.max((token or 0) + 1, now)" => "token = token or 1",
+        in ROW_LUA, "math.max((token or 0) + 1, now)" => "token or 1",
         REDIS;
     "sqlite-serves-the-dead": "a waiter that died is granted the lock",
         in "crates/lockstep-sql/src/sqlite/sql/waiter_next.sql", "AND until_ns > ?2" => "AND ?2 = ?2",
@@ -85,7 +92,7 @@ canaries! {
         in "crates/lockstep-sql/src/sqlite/boot.rs", "sql/boot_void.sql\"))?;\n            mark.epoch + 1" => "sql/boot_void.sql\"))?;\n            mark.epoch",
         SQLITE_OWN;
     "postgres-release-without-owner-check": "a late holder frees its successor's lock",
-        in POSTGRES_RELEASE, "WHERE l.key = p_key AND l.claim = p_claim AND l.until_us > {now_us}\n    RETURNING" => "WHERE l.key = p_key AND l.until_us > {now_us}\n    RETURNING",
+        in POSTGRES_GIVE_BACK, "l.claim = $2 AND " => "",
         POSTGRES;
     "postgres-lost-waiter": "a release overlooks who waits",
         in POSTGRES_ACQUIRE, "SET tail = l.tail + 1" => "SET tail = l.tail",

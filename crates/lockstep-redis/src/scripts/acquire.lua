@@ -1,32 +1,24 @@
--- Asks once. KEYS: the lock. ARGV: claim, owner, label, ttl in ms, inbox or -, "try" not to wait.
--- Answers a number, the token, if granted; nothing, if busy; {places ahead, what is left of the
--- holder's lease in microseconds, the holder's token}, if queued; a text, the operator's reason,
--- if broken.
-local call, lock, ttl = redis.call, KEYS[1], ARGV[4]
-local seen = call('HMGET', lock, 'claim', 'token')
+-- Asks once. KEYS: the lock. ARGV: claim, ttl in ms, twice the ttl, inbox or -, owner and label,
+-- "try" not to wait.
+-- Answers the token, if granted: a number, or {seconds, microseconds}; nothing, if busy; {places
+-- ahead, what is left of the holder's lease in microseconds, the holder's token}, if queued; a text,
+-- the operator's reason, if broken.
+local call, lock, ttl = redis.call, KEYS[1], ARGV[2]
 local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
-local last = tonumber(seen[2])
 
--- The short way: a lock that was released has a token and no claim, and then nobody waits, because
--- the release would have passed it on; a lock without token must have neither hash nor queue.
-if not seen[1] and (last or call('EXISTS', lock, lock .. ':q') == 0) then
-  local stamp = time[1] .. string.sub('00000' .. time[2], -6)
-  local token = now
-  if last and last >= now then
-    token = last + 1
-  end
-  call('HSET', lock, 'claim', ARGV[1], 'owner', ARGV[2], 'label', ARGV[3],
-    'token', token == now and stamp or token, 'since', string.sub(stamp, 1, -4),
-    'until', now + ttl * 1000, 'ttl', ttl, 'inbox', ARGV[5])
-  call('PEXPIRE', lock, ttl * 2)
-  return token
+-- The short way: a lock that nobody holds has no key. Whoever waits keeps it from going that far,
+-- by asking when the holder's lease ends. Two grants have a release between them, or two ttls, so
+-- the clock has moved on and the token with it.
+if call('SET', lock, 'h' .. ARGV[1] .. ' ' .. time[1] .. ' ' .. time[2] .. ' ' .. ttl .. ' '
+    .. ARGV[4] .. ' ' .. ARGV[5], 'NX', 'PX', ARGV[3]) then
+  return time
 end
 
+local row = call('GET', lock)
 -- include row.lua
-local me, owner, label, inbox = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
+local me, inbox, who = ARGV[1], ARGV[4], ARGV[5]
 if not holder then
-  grant(me, owner, label, ttl, inbox)
+  grant('h', me, ttl, inbox, who)
   return token
 end
 
@@ -34,11 +26,7 @@ if holder == me then
   if broken then
     return broken
   end
-  call('HSET', lock, 'until', now + ttl * 1000, 'ttl', ttl)
-  if inbox ~= '-' then
-    call('HSET', lock, 'inbox', inbox)
-  end
-  call('PEXPIRE', lock, ttl * 2)
+  write(state, ttl, inbox ~= '-' and inbox or told_at, who)
   return token
 end
 
@@ -48,7 +36,7 @@ end
 
 local place = call('ZRANK', queue, me)
 local mine = call('HGET', waiters, me)
-local since = math.floor(now / 1000)
+local since = stamp
 if place and lives(mine) then
   local kept
   since, kept = string.match(mine, '^%d+ %d+ (%d+) (%S+)')
@@ -56,18 +44,22 @@ if place and lives(mine) then
     inbox = kept
   end
 else
-  -- A place whose lease ran out is lost: the claim goes to the end.
-  local tail = call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-  call('ZADD', queue, math.max((tonumber(tail[2]) or 0) + 1, now), me)
+  -- A place whose lease ran out is lost: the claim goes to the end, wherever the clock is.
+  local tail = tonumber(call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]) or 0
+  call('ZADD', queue, tail < now and stamp or tail + 1, me)
   place = call('ZCARD', queue) - 1
 end
-call('HSET', waiters, me,
-  table.concat({digits(now + ttl * 1000), ttl, digits(since), inbox, owner, label}, ' '))
+call('HSET', waiters, me, stamp .. ' ' .. ttl .. ' ' .. since .. ' ' .. inbox .. ' ' .. who)
+if state == 'h' then
+  call('SETRANGE', lock, 0, 'w')
+end
 
--- The queue lives as long as its longest lease and one ttl more.
-local keep = math.max(call('PTTL', queue), ttl * 2)
-call('PEXPIRE', queue, keep)
-call('PEXPIRE', waiters, keep)
+-- Queue and waiters live as long as the longest lease in them and half a ttl more.
+local enough = ttl * 1.5
+if call('PTTL', queue) < enough or call('PTTL', waiters) < enough then
+  call('PEXPIRE', queue, ARGV[3])
+  call('PEXPIRE', waiters, ARGV[3])
+end
 
 -- The dead are left out of the count near the head, where it matters; to look at everybody would
 -- make a long queue expensive for all.
@@ -81,4 +73,4 @@ if looked > 0 then
     end
   end
 end
-return {ahead, till - now, token}
+return {ahead, left * 1000, token}

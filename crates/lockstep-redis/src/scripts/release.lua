@@ -1,23 +1,21 @@
--- Gives back a hold or a place in the queue. KEYS: the lock. ARGV: claim.
+-- Gives back a hold or a place in the queue. KEYS: the lock. ARGV: claim, ttl in ms.
 -- Answers 1 if there was one, else 0.
 local call, lock, me = redis.call, KEYS[1], ARGV[1]
+local row = call('GET', lock)
 
--- The short way: it is mine, my lease lives (the key is to outlive it by one ttl), and nobody waits.
-local seen = call('HMGET', lock, 'claim', 'ttl')
-if seen[1] == me and call('PTTL', lock) > (tonumber(seen[2]) or 0)
-    and call('EXISTS', lock .. ':q') == 0 then
-  call('HDEL', lock, 'claim', 'owner', 'label', 'since', 'until', 'ttl', 'inbox', 'broken')
+-- The short way: it is mine, nobody waits, and my lease lives: the key is to outlive it by one ttl.
+if row and string.sub(row, 1, 33) == 'h' .. me and call('PTTL', lock) >= tonumber(ARGV[2]) then
+  call('DEL', lock)
   return 1
 end
 
 local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
 -- include row.lua
 if holder == me then
   holder = false
   pass_on(me)
   if not holder then
-    vacate()
+    call('DEL', lock)
   end
   return 1
 end

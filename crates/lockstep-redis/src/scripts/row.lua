@@ -1,31 +1,46 @@
 -- What acquire, release and break share once the short way is not open: who holds the lock now,
--- and the steps that change that. Included where those scripts say so; they have set `call`, `lock`
--- and `now`.
+-- and the steps that change that. Included where those scripts say so; they have set `call`, `lock`,
+-- `time`, and `row`, what the lock's key says.
 --
--- <lock> is a hash: the holder and the last token. <lock>:q is a sorted set: claims by arrival.
--- <lock>:w is a hash: claim -> "until ttl since inbox owner label". The last two are not among KEYS
--- because each key that is declared costs a free lock time; the hash tag keeps them together.
+-- <lock> is a text: "<state><claim> <seconds> <microseconds> <ttl> <inbox> <owner> <label>". The
+-- state is h: held, w: held and perhaps waited for, b: broken, and then a line follows with the
+-- reason. The two numbers are the server's time of the grant, together the token. The key is to live
+-- for two ttls from the grant or the last renewal; the first of them is the lease.
+--
+-- <lock>:q is a sorted set: claims by arrival. <lock>:w is a hash: claim -> "<asked> <ttl> <since>
+-- <inbox> <owner> <label>"; the lease of a place is one ttl from when it last asked. These two are
+-- not among KEYS because each key that is declared costs a free lock time; the hash tag keeps them
+-- together.
 --
 -- Whatever may be of a wrong type is read before the first write, so that a key which is not
--- ours changes nothing.
+-- ours changes nothing. To write a number as a text is slow in Lua, and wrong beyond 14 digits, so
+-- the clock's own texts are used where that can be.
 local queue, waiters = lock .. ':q', lock .. ':w'
-local row = call('HMGET', lock, 'claim', 'token', 'until', 'broken')
-local holder, token, till, broken = row[1], tonumber(row[2]), tonumber(row[3]), row[4]
-if (not token or (holder and not till)) and call('EXISTS', lock) == 1 then
-  return redis.error_reply('FOREIGN ' .. lock)
-end
-if holder and till <= now then
-  holder = false
-end
-
--- Times in microseconds are written like this into texts, where Lua would cut them to 14 digits;
--- as arguments of commands Redis writes them in full.
-local function digits(number)
-  return string.format('%.0f', number)
+local stamp = time[1] .. string.sub('00000' .. time[2], -6)
+local now = tonumber(stamp)
+local state, holder, token, left, broken, told_at
+if row then
+  local seconds, micros, lease
+  state, holder, seconds, micros, lease, told_at =
+    string.match(row, '^([hwb])(%x+) (%d+) (%d+) (%d+) (%S+) %x+ ')
+  if not state then
+    return redis.error_reply('FOREIGN ' .. lock)
+  end
+  token = seconds * 1000000 + micros
+  broken = state == 'b' and string.match(row, '\n(.*)$')
+  -- Redis counts in whole milliseconds; one more makes the lease no shorter than was promised.
+  left = call('PTTL', lock) - lease + 1
+  if left <= 0 then
+    holder, broken = false, false
+  end
 end
 
 local function lives(waiter)
-  return waiter and (tonumber(string.match(waiter, '^%d+')) or 0) > now
+  if not waiter then
+    return false
+  end
+  local asked, ttl = string.match(waiter, '^(%d+) (%d+) ')
+  return asked and asked + ttl * 1000 > now
 end
 
 -- A failed PUBLISH must not stop a script that has written already; a signal is only a hint.
@@ -35,17 +50,20 @@ local function tell(inbox, words)
   end
 end
 
-local function grant(claim, owner, label, ttl, inbox)
-  token = math.max((token or 0) + 1, now)
-  till = now + ttl * 1000
-  call('HSET', lock, 'claim', claim, 'owner', owner, 'label', label, 'token', token,
-    'since', math.floor(now / 1000), 'until', till, 'ttl', ttl, 'inbox', inbox)
-  if broken then
-    call('HDEL', lock, 'broken')
+-- Writes who holds the lock, for a lease from now on.
+local function write(how, ttl, inbox, who)
+  local seconds, micros = time[1], time[2]
+  if token ~= now then
+    seconds, micros = math.floor(token / 1000000), token % 1000000
   end
-  -- The hash outlives the lease by one ttl: it keeps the token from going back.
-  call('PEXPIRE', lock, ttl * 2)
-  holder, broken = claim, false
+  call('SET', lock, how .. holder .. ' ' .. seconds .. ' ' .. micros .. ' ' .. ttl .. ' ' .. inbox
+    .. ' ' .. who, 'PX', ttl * 2)
+end
+
+local function grant(how, claim, ttl, inbox, who)
+  holder, token, broken = claim, math.max((token or 0) + 1, now), false
+  state, left, told_at = how, ttl + 1, inbox
+  write(how, ttl, inbox, who)
 end
 
 -- Grants a lock that nobody holds to the first waiter whose lease lives, and tells it, unless it
@@ -69,21 +87,17 @@ local function pass_on(asker)
     call('ZREM', queue, unpack(gone))
     call('HDEL', waiters, unpack(gone))
     if chosen then
-      local ttl, inbox, owner, label = string.match(chosen, '^%d+ (%d+) %d+ (%S+) (%x+) (.*)$')
-      grant(gone[#gone], owner, label, ttl, inbox)
+      local ttl, inbox, who = string.match(chosen, '^%d+ (%d+) %d+ (%S+) (.*)$')
+      grant('w', gone[#gone], ttl, inbox, who)
       if holder ~= asker then
-        tell(inbox, 'granted ' .. holder .. ' ' .. digits(token))
+        local text = token == now and stamp or string.format('%.0f', token)
+        tell(inbox, 'granted ' .. holder .. ' ' .. text)
       end
       return
     end
     -- The head alone is the usual case; a queue of the dead is cleared in larger steps.
     last = 99
   end
-end
-
--- Leaves the token behind for as long as the key was to live anyway, which is one ttl at least.
-local function vacate()
-  call('HDEL', lock, 'claim', 'owner', 'label', 'since', 'until', 'ttl', 'inbox', 'broken')
 end
 
 -- Every verb heals first: a lease that ran out has ended, and who is next has the lock.

@@ -9,9 +9,10 @@ use super::config::Settings;
 use super::error;
 use super::pool::{Connections, Statement, fill};
 
-const PARTS: [&str; 6] = [
+const PARTS: [&str; 7] = [
     include_str!("sql/tables.sql"),
     include_str!("sql/pass_on.sql"),
+    include_str!("sql/queued.sql"),
     include_str!("sql/acquire.sql"),
     include_str!("sql/release.sql"),
     include_str!("sql/break.sql"),

@@ -244,7 +244,7 @@ impl Statements {
         let statement = |sql, types| Statement::new(settings, sql, types);
         Self {
             acquire: statement(
-                "SELECT {schema}.lockstep_acquire_v1($1, $2, $3, $4, $5, $6, $7) AS answer",
+                include_str!("sql/ask.sql"),
                 const {
                     &[
                         Type::TEXT,
@@ -262,7 +262,7 @@ impl Statements {
                 const { &[Type::TEXT_ARRAY, Type::UUID_ARRAY, Type::INT8_ARRAY] },
             ),
             release: statement(
-                "SELECT {schema}.lockstep_release_v1($1, $2) AS done",
+                include_str!("sql/give_back.sql"),
                 const { &[Type::TEXT, Type::UUID] },
             ),
             break_lock: statement(

@@ -42,12 +42,21 @@ impl Counter {
     pub async fn increment(&self) -> Result<u64> {
         let value = self.value()? + 1;
         tokio::task::yield_now().await;
+        self.write(value)?;
+        Ok(value)
+    }
+
+    /// Writes what an earlier [`value`](Self::value) led to.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, value: u64) -> Result<()> {
         match &self.0 {
             Place::Memory(cell) => cell.store(value, Ordering::Relaxed),
             Place::File(path) => std::fs::write(path, value.to_string())
                 .with_context(|| format!("cannot write {}", path.display()))?,
         }
-        Ok(value)
+        Ok(())
     }
 
     /// What it says now.

@@ -55,7 +55,7 @@ pub fn act(connect: impl Fn(&str) -> Result<Arc<dyn Connect>>) {
 async fn play(connect: Arc<dyn Connect>) -> Result<()> {
     let counting = Arc::new(Counting::new(connect));
     let locks = Locks::open_with(counting.clone(), Options::default()).await?;
-    let mut puppet = Puppet { counting, locks, guard: None };
+    let mut puppet = Puppet { counting, locks, guard: None, read: 0 };
     let mut orders = orders();
     say(&Word::Ready);
     loop {
@@ -98,6 +98,8 @@ struct Puppet {
     counting: Arc<Counting>,
     locks: Locks,
     guard: Option<Guard>,
+    /// What the counter said when it was read.
+    read: u64,
 }
 
 impl Puppet {
@@ -133,6 +135,14 @@ impl Puppet {
                     Err(LockError::NotHeld { .. }) => Word::NotHeld,
                     Err(error) => return Err(error.into()),
                 }
+            }
+            Order::Read { counter } => {
+                self.read = Counter::in_file(counter).value()?;
+                Word::Read
+            }
+            Order::Write { counter } => {
+                Counter::in_file(counter).write(self.read + 1)?;
+                Word::Written
             }
             Order::Work { name, rounds, counter, log, client } => {
                 let recorder = Recorder::to_file(client, &log)?;

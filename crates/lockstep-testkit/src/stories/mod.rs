@@ -39,7 +39,10 @@ pub use ownership::{
     deletes_successors_lock, reentrant_method, same_label_is_not_same_owner, two_tries_one_unlock,
     unlock_without_holding,
 };
-pub use processes::{holder_killed, holder_paused, many_processes_one_counter, set_without_expiry};
+pub use processes::{
+    holder_killed, holder_paused, holder_paused_without_fence, many_processes_one_counter,
+    set_without_expiry,
+};
 pub use queueing::{herd_on_release, lease_dies_while_queued, lost_wakeup, middle_waiter_gives_up};
 pub use replies::reply_lost_after_write;
 pub use watchdog::{ttl_shorter_than_work, watchdog};
@@ -91,6 +94,7 @@ stories! {
     herd_on_release needs Handles;
     holder_killed needs Processes;
     holder_paused needs Processes;
+    holder_paused_without_fence needs Processes;
     many_processes_one_counter needs Processes;
 }
 

@@ -10,7 +10,7 @@ use lockstep_lock::clock::SystemClock;
 
 use super::puppet::Puppet;
 use super::stage;
-use crate::oracle::{Counter, Fence, Oracle};
+use crate::oracle::{Counter, Fence, LostUpdates, Oracle};
 use crate::suite::Subject;
 use crate::suite::client::claim;
 use crate::suite::env::{Env, LONG, SHORT, at_least, soon};
@@ -135,6 +135,34 @@ pub async fn holder_paused(subject: &Subject) -> Result<()> {
     assert!(!holder.releases().await?, "nor can it release what is not its own");
     assert!(guard.is_trusted());
     guard.release().await?;
+    holder.ends().await
+}
+
+/// The same without a fence: the holder has read a number, is paused past the end of its lease, and
+/// writes when it wakes up. An increment of its successor is lost, on every store: this is what a
+/// lock alone cannot prevent, and if it did not happen here, the other story would prove nothing.
+///
+/// # Errors
+/// The late write did no harm; or the subject has no processes.
+pub async fn holder_paused_without_fence(subject: &Subject) -> Result<()> {
+    let env = stage(subject, "holder_paused_without_fence").await;
+    let folder = tempfile::tempdir()?;
+    let (name, count) = (env.name("unfenced"), folder.path().join("counter"));
+    let counter = Counter::in_file(&count);
+    let mut holder = Puppet::start(subject).await?;
+    holder.locks(&name, TTL).await?;
+    holder.reads(&count).await?;
+    holder.stop().await?;
+    let guard = inherits(&env, &name).await?;
+    counter.increment().await?;
+    // The order waits in the pipe: it is the first thing the holder does when it wakes up.
+    holder.shall_write(&count).await?;
+    holder.resume()?;
+    holder.has_written().await?;
+    let lost = counter.check(2).expect_err("a write that nobody checks overwrites another");
+    assert_eq!(lost.downcast_ref(), Some(&LostUpdates { acknowledged: 2, value: 1 }));
+    guard.release().await?;
+    assert!(!holder.releases().await?);
     holder.ends().await
 }
 

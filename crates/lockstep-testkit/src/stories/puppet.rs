@@ -107,6 +107,28 @@ impl Puppet {
         }
     }
 
+    /// Reads the counter, as the first half of an increment.
+    pub(crate) async fn reads(&mut self, counter: &Path) -> Result<()> {
+        self.tell(&Order::Read { counter: counter.to_owned() }).await?;
+        match self.hear().await? {
+            Word::Read => Ok(()),
+            other => bail!("it should have read: {other:?}"),
+        }
+    }
+
+    /// Tells it to do the other half; the answer waits in the pipe.
+    pub(crate) async fn shall_write(&mut self, counter: &Path) -> Result<()> {
+        self.tell(&Order::Write { counter: counter.to_owned() }).await
+    }
+
+    /// It has done the other half.
+    pub(crate) async fn has_written(&mut self) -> Result<()> {
+        match self.hear().await? {
+            Word::Written => Ok(()),
+            other => bail!("it should have written: {other:?}"),
+        }
+    }
+
     /// Starts to increment a counter under the lock.
     pub(crate) async fn shall_work(
         &mut self,

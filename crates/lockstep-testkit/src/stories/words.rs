@@ -25,6 +25,10 @@ pub(super) enum Order {
     Look,
     /// Release, answer [`Word::Released`] or [`Word::NotHeld`].
     Release,
+    /// Read the counter, answer [`Word::Read`].
+    Read { counter: PathBuf },
+    /// Write one more than was read, without asking anybody; answer [`Word::Written`].
+    Write { counter: PathBuf },
     /// Increment the counter under the lock so many times, answer [`Word::Worked`].
     Work { name: String, rounds: u64, counter: PathBuf, log: PathBuf, client: String },
     /// End in order.
@@ -41,6 +45,8 @@ pub(super) enum Word {
     State { trusted: bool },
     Released,
     NotHeld,
+    Read,
+    Written,
     Worked { acknowledged: u64 },
     Failed { error: String },
 }

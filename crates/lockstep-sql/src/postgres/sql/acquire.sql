@@ -1,4 +1,4 @@
--- Asks once. Answers 'granted <token>', 'queued <token of the holder> <how many are ahead> <us left
+-- Asks once, for a lock that is not free or was never asked for; see ask.sql. Answers 'granted <token>', 'queued <token of the holder> <how many are ahead> <us left
 -- of the holder's lease>', 'busy', or 'broken <reason>': text, because taking a row of columns out
 -- of a function costs a tenth of the whole call.
 CREATE OR REPLACE FUNCTION {schema}.lockstep_acquire_v1(
@@ -9,26 +9,32 @@ DECLARE
     now_us bigint := {now_us};
     fence bigint;
     held {schema}.lockstep_lock;
-    ahead bigint;
+    place bigint;
     setting text;
 BEGIN
-    -- The free path in one statement. If it has to wait for the row, PostgreSQL looks at the row
-    -- again as it then is; a clock read before that makes the lease only shorter.
-    UPDATE {schema}.lockstep_lock AS l
-       SET token = l.token + 1, claim = p_claim, owner = p_owner, label = p_label,
-           inbox = p_inbox, since_ms = now_us / 1000, until_us = now_us + p_ttl_us, broken = NULL
-     WHERE l.key = p_key AND l.claim IS NULL
-    RETURNING l.token INTO fence;
-    IF FOUND THEN
-        RETURN 'granted ' || fence;
-    END IF;
-
     -- Who does not want to wait changes nothing, so it need not stand in line for the row either.
     IF NOT p_wait THEN
         PERFORM FROM {schema}.lockstep_lock AS l
           WHERE l.key = p_key AND l.claim <> p_claim AND l.until_us > {now_us};
         IF FOUND THEN
             RETURN 'busy';
+        END IF;
+    END IF;
+
+    -- Who waits already only says that it is still there, and stays out of the way of whoever gives
+    -- the lock back: that needs the lock's row, and a thousand waiters would stand before it. What
+    -- is read here without locking is not too old to act upon: as long as the place is the one that
+    -- this statement saw, its claim has not been granted anything meanwhile.
+    IF p_wait THEN
+        UPDATE {schema}.lockstep_waiter AS w
+           SET until_us = now_us + p_ttl_us, inbox = coalesce(p_inbox, w.inbox)
+          FROM {schema}.lockstep_lock AS l
+         WHERE w.claim = p_claim AND w.key = p_key AND w.until_us > now_us
+           AND l.key = p_key AND l.claim <> p_claim AND l.until_us > now_us
+        RETURNING w.seq, l.token, l.turn, l.until_us INTO place, held.token, held.turn, held.until_us;
+        IF FOUND THEN
+            setting := set_config('synchronous_commit', 'off', true);
+            RETURN {schema}.lockstep_queued_v1(p_key, place, now_us, held);
         END IF;
     END IF;
 
@@ -89,12 +95,6 @@ BEGIN
            seq = CASE WHEN w.until_us > now_us THEN w.seq ELSE excluded.seq END,
            ttl_us = CASE WHEN w.until_us > now_us THEN w.ttl_us ELSE excluded.ttl_us END,
            since_ms = CASE WHEN w.until_us > now_us THEN w.since_ms ELSE excluded.since_ms END
-    RETURNING (
-        SELECT count(*) FROM (
-            SELECT FROM {schema}.lockstep_waiter AS b
-             WHERE b.key = p_key AND b.seq > held.turn AND b.seq < w.seq AND b.until_us > now_us
-             LIMIT 100
-        ) AS before
-    ) INTO ahead;
-    RETURN 'queued ' || held.token || ' ' || ahead || ' ' || held.until_us - now_us;
+    RETURNING w.seq INTO place;
+    RETURN {schema}.lockstep_queued_v1(p_key, place, now_us, held);
 END $body$;

@@ -1,0 +1,18 @@
+-- The answer to a claim that has a place in the queue behind a holder.
+CREATE OR REPLACE FUNCTION {schema}.lockstep_queued_v1(
+    p_key text, p_place bigint, p_now_us bigint, p_held {schema}.lockstep_lock
+) RETURNS text LANGUAGE plpgsql STABLE AS $body$
+DECLARE
+    ahead bigint;
+BEGIN
+    SELECT count(*) INTO ahead FROM (
+        SELECT FROM {schema}.lockstep_waiter AS b
+         WHERE b.key = p_key AND b.seq > p_held.turn AND b.seq < p_place AND b.until_us > p_now_us
+         LIMIT 16
+    ) AS before;
+    IF ahead = 16 THEN
+        -- Far from the head an estimate will do, and does not cost more the longer the queue is.
+        ahead := greatest(ahead, least(100, p_place - p_held.turn - 1));
+    END IF;
+    RETURN 'queued ' || p_held.token || ' ' || ahead || ' ' || p_held.until_us - p_now_us;
+END $body$;
