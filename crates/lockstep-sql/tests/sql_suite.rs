@@ -25,6 +25,12 @@ fn sqlite(folder: &tempfile::TempDir) -> Subject {
     subject("sqlite", format!("sqlite:{}", folder.path().join("locks.db").display()))
 }
 
+/// Its verbs take another way: commits wait for the disk, on threads of their own.
+fn full_sqlite(folder: &tempfile::TempDir) -> Subject {
+    let path = folder.path().join("locks.db");
+    subject("sqlite-full", format!("sqlite:{}?synchronous=full", path.display()))
+}
+
 /// Every case has handles of its own, and every handle its connections: a few at a time.
 fn postgres(name: &str, server: String, tenant: &str) -> Subject {
     let url = format!("{server}?prefix={tenant}-{}&pool=4", std::process::id());
@@ -41,6 +47,18 @@ async fn sqlite_conforms() {
 async fn sqlite_lives_through_the_stories() {
     let folder = tempfile::tempdir().unwrap();
     stories::run(&sqlite(&folder)).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_sqlite_conforms() {
+    let folder = tempfile::tempdir().unwrap();
+    suite::run(&full_sqlite(&folder)).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_sqlite_lives_through_the_stories() {
+    let folder = tempfile::tempdir().unwrap();
+    stories::run(&full_sqlite(&folder)).await.assert_passed();
 }
 
 #[tokio::test(flavor = "multi_thread")]

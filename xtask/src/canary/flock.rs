@@ -6,9 +6,23 @@ const MACHINES: &[&str] = &["--test", "scripts", "--test", "properties"];
 const MODEL: &[&str] = &["--test", "model"];
 const MEMORY: &[&str] = &["--test", "memory"];
 const REDIS: &[&str] = &["--test", "redis_suite"];
-const SQLITE: &[&str] = &["--test", "sql_suite", "sqlite"];
+const SQLITE: &[&str] = &[
+    "--test",
+    "sql_suite",
+    "--",
+    "--exact",
+    "sqlite_conforms",
+    "sqlite_lives_through_the_stories",
+];
 const SQLITE_OWN: &[&str] = &["--test", "sqlite"];
-const POSTGRES: &[&str] = &["--test", "sql_suite", "postgres_"];
+const POSTGRES: &[&str] = &[
+    "--test",
+    "sql_suite",
+    "--",
+    "--exact",
+    "postgres_conforms",
+    "postgres_lives_through_the_stories",
+];
 const COMMAND: &[&str] = &["--test", "lease"];
 
 const ACQUISITION: &str = "crates/lockstep-lock/src/acquisition.rs";

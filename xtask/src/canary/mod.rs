@@ -3,6 +3,7 @@
 
 mod flock;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -59,14 +60,19 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let interrupt = Interrupt::listen()?;
-    let run = tempfile::Builder::new().prefix("lockstep-canary-").tempdir()?;
-    fs::set_permissions(run.path(), fs::Permissions::from_mode(0o755))?;
-    let fleet = Fleet::start(run.path(), |home| home)?;
     let tree = copy_of_the_tree()?;
+
+    // Tests that fail anyway would catch everything.
+    let all_tests: BTreeSet<_> = chosen.iter().map(|canary| canary.tests).collect();
+    for tests in all_tests {
+        let green = !is_red(&interrupt, &tree, &servers()?, tests)?;
+        ensure!(green, "without any bug `cargo test {}` fails too", tests.join(" "));
+        println!("sound     cargo test {}", tests.join(" "));
+    }
 
     let mut survived = vec![];
     for canary in &chosen {
-        match fly(&interrupt, &tree, &fleet, canary) {
+        match fly(&interrupt, &tree, canary) {
             Ok(()) => println!("caught    {:<32} {}", canary.name, canary.harm),
             Err(error) => {
                 println!("SURVIVED  {:<32} {error:#}", canary.name);
@@ -83,24 +89,41 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 }
 
 /// Plants the bug, sees it build and the tests fail, and takes it out again.
-fn fly(interrupt: &Interrupt, tree: &Path, fleet: &Fleet, canary: &Canary) -> Result<()> {
+fn fly(interrupt: &Interrupt, tree: &Path, canary: &Canary) -> Result<()> {
+    // Servers of its own: functions that an earlier bug has left in a database would be found there,
+    // and taken for this one's.
+    let servers = servers()?;
     let path = tree.join(canary.file);
     let sound = fs::read_to_string(&path).with_context(|| format!("no file {}", canary.file))?;
     let places = sound.matches(canary.find).count();
     ensure!(places == 1, "its place stands {places} times in {}, not once", canary.file);
     fs::write(&path, sound.replacen(canary.find, canary.replace, 1))?;
-    let red = is_red(interrupt, tree, fleet, canary);
+    let red = is_red(interrupt, tree, &servers, canary.tests);
     fs::write(&path, sound)?;
     ensure!(red?, "no test noticed: {}", canary.harm);
     Ok(())
 }
 
-fn is_red(interrupt: &Interrupt, tree: &Path, fleet: &Fleet, canary: &Canary) -> Result<bool> {
+/// A private fleet, and the folder it lives in.
+struct Servers {
+    fleet: Fleet,
+    _home: tempfile::TempDir,
+}
+
+fn servers() -> Result<Servers> {
+    let home = tempfile::Builder::new().prefix("lockstep-canary-").tempdir()?;
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755))?;
+    Ok(Servers { fleet: Fleet::start(home.path(), |home| home)?, _home: home })
+}
+
+fn is_red(interrupt: &Interrupt, tree: &Path, servers: &Servers, tests: &[&str]) -> Result<bool> {
     let command = |extra: &[&str]| {
         // The whole workspace is named so that dependencies keep the same features from one canary
         // to the next, and are built once.
         let mut command = cargo(["test", "--quiet", "--workspace"]);
-        command.args(extra).args(canary.tests).current_dir(tree).envs(fleet.env());
+        command.args(extra).args(tests).current_dir(tree).envs(servers.fleet.env());
+        // One failure is enough; the others would wait for what the bug keeps from happening.
+        command.env("LOCKSTEP_FAIL_FAST", "1");
         // A target folder of its own: cargo names what it builds by the path within the workspace,
         // so a planted bug in the common one would be taken for the real thing afterwards.
         command.env("CARGO_TARGET_DIR", root().join("target/canary-target"));
@@ -110,13 +133,13 @@ fn is_red(interrupt: &Interrupt, tree: &Path, fleet: &Fleet, canary: &Canary) ->
     quiet(&mut build);
     child::run(interrupt, build, Stubborn::Kill).context("it does not even build")?;
     // A test that hangs has noticed as well.
-    let mut tests = Command::new("timeout");
+    let mut run = Command::new("timeout");
     let inner = command(&[]);
-    tests.args(["--kill-after=10", "300"]).arg(inner.get_program()).args(inner.get_args());
-    tests.current_dir(tree);
-    tests.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    quiet(&mut tests);
-    let outcome = child::run(interrupt, tests, Stubborn::Kill);
+    run.args(["--kill-after=10", "300"]).arg(inner.get_program()).args(inner.get_args());
+    run.current_dir(tree);
+    run.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    quiet(&mut run);
+    let outcome = child::run(interrupt, run, Stubborn::Kill);
     if interrupt.requested() {
         bail!("interrupted");
     }
@@ -141,6 +164,7 @@ fn copy_of_the_tree() -> Result<PathBuf> {
         .split('\0')
         .filter(|name| !name.is_empty() && from.join(name).is_file())
         .collect();
+    forget_what_is_gone(&to, &to, &wanted.iter().copied().collect())?;
     for name in &wanted {
         let (source, target) = (from.join(name), to.join(name));
         let text = fs::read(&source)?;
@@ -152,4 +176,18 @@ fn copy_of_the_tree() -> Result<PathBuf> {
         fs::write(&target, text)?;
     }
     Ok(to)
+}
+
+/// Files that the tree no longer has would still be built as tests.
+fn forget_what_is_gone(folder: &Path, copy: &Path, wanted: &BTreeSet<&str>) -> Result<()> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_dir() {
+            forget_what_is_gone(&path, copy, wanted)?;
+        } else if path.strip_prefix(copy)?.to_str().is_none_or(|name| !wanted.contains(name)) {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
 }

@@ -73,4 +73,4 @@ if looked > 0 then
     end
   end
 end
-return {ahead, left * 1000, token}
+return {ahead, math.min(left, lease) * 1000, token}

@@ -18,9 +18,9 @@
 local queue, waiters = lock .. ':q', lock .. ':w'
 local stamp = time[1] .. string.sub('00000' .. time[2], -6)
 local now = tonumber(stamp)
-local state, holder, token, left, broken, told_at
+local state, holder, token, lease, left, broken, told_at
 if row then
-  local seconds, micros, lease
+  local seconds, micros
   state, holder, seconds, micros, lease, told_at =
     string.match(row, '^([hwb])(%x+) (%d+) (%d+) (%d+) (%S+) %x+ ')
   if not state then
@@ -62,7 +62,7 @@ end
 
 local function grant(how, claim, ttl, inbox, who)
   holder, token, broken = claim, math.max((token or 0) + 1, now), false
-  state, left, told_at = how, ttl + 1, inbox
+  state, lease, left, told_at = how, ttl, ttl + 1, inbox
   write(how, ttl, inbox, who)
 end
 

@@ -81,7 +81,7 @@ impl Sqlite {
     /// The store that a URL names: `sqlite:PATH` or `sqlite:///ABSOLUTE/PATH`, percent-encoded.
     ///
     /// Parameters: `prefix` keeps the locks of several programs apart in one file;
-    /// `synchronous=full` waits for the disk at every commit (the default is `normal`).
+    /// `synchronous=full` waits for the disk at every grant (the default is `normal`).
     ///
     /// # Errors
     /// The URL is not understood.

@@ -28,6 +28,10 @@ const PAGE_BYTES: u32 = 2048;
 const CHECKPOINT_AT: u32 = 1_000;
 const CHECKPOINT_AT_LAST: u32 = 4_000;
 
+/// What a lane that waits for the disk sets for a commit that need not, and back.
+pub(super) const WITHOUT_DISK: &str = "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0";
+pub(super) const WITH_DISK: &str = "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 1000";
+
 /// From this size on (32 MiB) the rows of free locks are removed when a lane is opened.
 const PRUNE_AT_PAGES: i64 = 16_384;
 

@@ -2,7 +2,8 @@
 //!
 //! With `synchronous=normal` a verb takes some microseconds and never waits for the disk: it runs
 //! on the caller's thread, because a hop to another one would cost more than the verb. With
-//! `synchronous=full` every commit waits for the disk, on a thread that may.
+//! `synchronous=full` every commit waits for the disk, on a thread that may; except that of a release
+//! that nobody waits for, which grants nothing.
 
 use std::borrow::Borrow;
 use std::path::{Path, PathBuf};
@@ -144,12 +145,25 @@ impl LockStore for Lane {
     }
 
     fn release<'a>(&'a self, what: &'a Release) -> Verb<'a, Released> {
-        Box::pin(self.run(what, |desk, what| {
-            let (released, told) = desk.table.lock().release(what)?;
-            told.into_iter().for_each(|told| desk.post.tell(&desk.wake_folder, told));
-            desk.committed();
-            Ok(released)
-        }))
+        Box::pin(async move {
+            if let (Release::Mine(hold), Some(turn)) = (what, &self.turn) {
+                // Here, and not on another thread, because it does not wait for the disk.
+                let _turn = turn.lock().await;
+                match self.desk.table.lock().release_without_disk(hold) {
+                    Ok(true) => return Ok(Released::Done),
+                    Err(Failure::Store(error)) => return Err(error),
+                    // Somebody waits, or somebody else writes: the long way.
+                    Ok(false) | Err(_) => {}
+                }
+            }
+            let released = self.run(what, |desk, what| {
+                let (released, told) = desk.table.lock().release(what)?;
+                told.into_iter().for_each(|told| desk.post.tell(&desk.wake_folder, told));
+                desk.committed();
+                Ok(released)
+            });
+            released.await
+        })
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Page> {

@@ -121,6 +121,15 @@ impl Table {
         Ok(released.map_err(Failure::of_commit)? == 1)
     }
 
+    /// The same without waiting for the disk, on a connection that otherwise does. Nobody is granted
+    /// anything by it: if the power fails before it gets there, the lock is free with the next boot.
+    pub(super) fn release_without_disk(&self, hold: &Hold) -> Result<bool, Failure> {
+        self.conn.execute_batch(open::WITHOUT_DISK)?;
+        let released = self.release_unwaited(hold);
+        self.conn.execute_batch(open::WITH_DISK).map_err(Failure::of_commit)?;
+        released
+    }
+
     pub(super) fn inspect(&mut self, query: &Query) -> Result<Page, Failure> {
         inspect(&self.conn, &self.config.tenant, self.now(), query)
     }

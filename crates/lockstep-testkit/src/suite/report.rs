@@ -15,6 +15,8 @@ use super::env::Signals;
 /// If this names a folder, every report is left there as `<what>-<store>.json`, so that a
 /// [`Matrix`] of all stores can be printed when all have run.
 pub const REPORTS_ENV: &str = "LOCKSTEP_REPORTS";
+/// If set, the first failure ends the process: for whoever only wants to know whether there is one.
+const FAIL_FAST_ENV: &str = "LOCKSTEP_FAIL_FAST";
 
 /// What became of one case or story.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +91,10 @@ impl Report {
         match outcome {
             Outcome::Passed => println!("{store}: ok      {name}{signals} ({took:.1?})"),
             Outcome::Failed(why) => {
-                println!("{store}: FAILED  {name}{signals} ({took:.1?}): {why}")
+                println!("{store}: FAILED  {name}{signals} ({took:.1?}): {why}");
+                if std::env::var_os(FAIL_FAST_ENV).is_some() {
+                    std::process::exit(101);
+                }
             }
             Outcome::NotClaimed(why) => println!("{store}: -       {name}{signals}: {why}"),
         }
