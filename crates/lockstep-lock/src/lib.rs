@@ -7,6 +7,7 @@
 //! own tasks and timers. No store's name and no driver appears in this crate.
 
 pub mod acquisition;
+mod all;
 pub mod clock;
 mod drive;
 mod error;
@@ -24,6 +25,7 @@ mod request;
 mod stake;
 pub mod store;
 
+pub use all::{Guards, LockAllRequest, TryLockAllRequest};
 pub use error::{LockError, Lost, LostCause};
 pub use facts::{Fencing, Need, Scope, StoreFacts};
 pub use guard::Guard;

@@ -4,6 +4,7 @@ use std::time::Duration;
 use lockstep_core::time::{Clock, Moment};
 use lockstep_core::{Drift, Key, Label, Lease};
 
+use crate::all::{LockAllRequest, TryLockAllRequest};
 use crate::clock::SystemClock;
 use crate::drive::bounded;
 use crate::error::{LockError, Lost, LostCause};
@@ -132,6 +133,31 @@ impl Locks {
     /// Asks once; `None` means that somebody else has it, or waits for it.
     pub fn try_lock(&self, name: impl AsRef<str>) -> TryLockRequest {
         TryLockRequest::new(self, name.as_ref())
+    }
+
+    /// Asks for several locks at once and waits until it has all of them. If it fails, it has none.
+    ///
+    /// They are taken in the order of their names, whatever the order here, so callers who take all
+    /// they need this way never wait for each other in a circle. A name that is given twice is one
+    /// lock.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let locks = lockstep_lock::Locks::open(lockstep_lock::memory::Memory::new()).await?;
+    /// let (from, to) = ("account:7", "account:3");
+    /// let both = locks.lock_all([from, to]).await?;
+    /// both.run(async { /* move the money */ }).await?;
+    /// both.release().await?;
+    /// # Ok::<(), lockstep_lock::LockError>(()) }).unwrap();
+    /// ```
+    pub fn lock_all(&self, names: impl IntoIterator<Item: AsRef<str>>) -> LockAllRequest {
+        LockAllRequest::new(self, names)
+    }
+
+    /// Asks once for several locks; `None` means that one of them was not free, and then it has
+    /// none.
+    pub fn try_lock_all(&self, names: impl IntoIterator<Item: AsRef<str>>) -> TryLockAllRequest {
+        TryLockAllRequest::new(self, names)
     }
 
     /// What the store, as it is configured, can promise.

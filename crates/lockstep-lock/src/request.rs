@@ -9,7 +9,7 @@ use lockstep_core::{ClaimId, Key, KeyError, Label, Owner};
 use crate::drive::{self, Outcome};
 use crate::error::LockError;
 use crate::guard::Guard;
-use crate::locks::Locks;
+use crate::locks::{Defaults, Locks};
 use crate::store::Claim;
 
 /// A lock that is being asked for: set what matters, then `.await` it.
@@ -24,15 +24,29 @@ pub struct LockRequest(Request);
 #[must_use = "a request does nothing until it is awaited"]
 pub struct TryLockRequest(Request);
 
-struct Request {
-    locks: Locks,
-    key: Result<Key, KeyError>,
-    owner: Option<Owner>,
-    ttl: Duration,
-    label: Label,
-    max_hold: Option<Duration>,
-    within: Option<Duration>,
-    wait: bool,
+/// One lock, asked for once.
+pub(crate) struct Request {
+    pub(crate) locks: Locks,
+    pub(crate) key: Result<Key, KeyError>,
+    pub(crate) terms: Terms,
+    pub(crate) within: Option<Duration>,
+    pub(crate) wait: bool,
+}
+
+/// What can be set for one lock and for several.
+#[derive(Clone)]
+pub(crate) struct Terms {
+    pub(crate) owner: Option<Owner>,
+    pub(crate) ttl: Duration,
+    pub(crate) label: Label,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+impl Terms {
+    pub(crate) fn of(locks: &Locks) -> Self {
+        let Defaults { ttl, label } = locks.defaults.clone();
+        Self { owner: None, ttl, label, max_hold: None }
+    }
 }
 
 macro_rules! options {
@@ -40,32 +54,34 @@ macro_rules! options {
         impl $request {
             /// Asks as this owner: if it already holds the key through this handle, it enters
             /// again, with the same token.
-            pub fn owner(mut self, owner: &Owner) -> Self {
-                self.0.owner = Some(*owner);
+            pub fn owner(mut self, owner: &lockstep_core::Owner) -> Self {
+                self.0.terms.owner = Some(*owner);
                 self
             }
 
             /// How long the store lets the lease live without a renewal. Renewals are sent every
             /// third of it, so it bounds how long a crashed holder blocks others, not the work.
             pub fn ttl(mut self, ttl: Duration) -> Self {
-                self.0.ttl = ttl;
+                self.0.terms.ttl = ttl;
                 self
             }
 
             /// What people see when they ask who holds it.
             pub fn label(mut self, label: impl AsRef<str>) -> Self {
-                self.0.label = Label::new(label);
+                self.0.terms.label = lockstep_core::Label::new(label);
                 self
             }
 
             /// Trust ends after this long, renewals or not: for work that may hang.
             pub fn max_hold(mut self, limit: Duration) -> Self {
-                self.0.max_hold = Some(limit);
+                self.0.terms.max_hold = Some(limit);
                 self
             }
         }
     };
 }
+
+pub(crate) use options;
 
 options!(LockRequest);
 options!(TryLockRequest);
@@ -135,28 +151,25 @@ impl IntoFuture for TryLockRequest {
 impl Request {
     fn new(locks: &Locks, name: &str, wait: bool) -> Self {
         Self {
+            locks: locks.clone(),
             key: Key::new(name),
-            owner: None,
-            ttl: locks.defaults.ttl,
-            label: locks.defaults.label.clone(),
-            max_hold: None,
+            terms: Terms::of(locks),
             within: None,
             wait,
-            locks: locks.clone(),
         }
     }
 
-    async fn acquire(self) -> Result<Option<Guard>, LockError> {
+    pub(crate) async fn acquire(self) -> Result<Option<Guard>, LockError> {
         let key = self.key.clone()?;
         let inner = &self.locks.inner;
-        inner.check_ttl(self.ttl)?;
+        inner.check_ttl(self.terms.ttl)?;
         if inner.keeper.is_closed() {
             return Err(LockError::Closed);
         }
         let started = inner.clock.now();
         let deadline = self.within.map(|limit| started + limit);
         let id = ClaimId::new();
-        let Some(owner) = self.owner else {
+        let Some(owner) = self.terms.owner else {
             // Nobody has named it, so nobody can enter again as it: any value of its own will do.
             return self.ask(id, key, Owner::from_u128(id.as_u128()), deadline).await;
         };
@@ -194,15 +207,15 @@ impl Request {
         deadline: Option<Moment>,
     ) -> Result<Option<Guard>, LockError> {
         let inner = &self.locks.inner;
-        let claim =
-            Claim { id, key, owner, label: self.label.clone(), ttl: self.ttl, wait: self.wait };
+        let Terms { ttl, label, .. } = self.terms.clone();
+        let claim = Claim { id, key, owner, label, ttl, wait: self.wait };
         let span = tracing::debug_span!("lock", key = %claim.key, claim = %claim.id);
         let asked =
             tracing::Instrument::instrument(drive::acquire(inner, claim.clone(), deadline), span);
         match asked.await? {
             Outcome::Busy => Ok(None),
             Outcome::Held { stake, token, lease } => {
-                let limit = match self.max_hold {
+                let limit = match self.terms.max_hold {
                     Some(limit) => inner.clock.now() + limit,
                     None => Moment::MAX,
                 };

@@ -18,8 +18,9 @@ pub use lockstep_core::{
 };
 pub use lockstep_lock::store::{HolderView, LockView, Page, WaiterView};
 pub use lockstep_lock::{
-    DEFAULT_OP_TIMEOUT, DEFAULT_TTL, Fencing, Guard, Leaked, LockError, LockRequest, Locks, Lost,
-    LostCause, Need, Options, ParseLeakedError, Scope, StoreFacts, TryLockRequest,
+    DEFAULT_OP_TIMEOUT, DEFAULT_TTL, Fencing, Guard, Guards, Leaked, LockAllRequest, LockError,
+    LockRequest, Locks, Lost, LostCause, Need, Options, ParseLeakedError, Scope, StoreFacts,
+    TryLockAllRequest, TryLockRequest,
 };
 pub use store::Store;
 

@@ -28,6 +28,7 @@ const COMMAND: &[&str] = &["--test", "lease"];
 const ACQUISITION: &str = "crates/lockstep-lock/src/acquisition.rs";
 const QUEUE: &str = "crates/lockstep-lock/src/queue.rs";
 const STAKE: &str = "crates/lockstep-lock/src/stake.rs";
+const ALL: &str = "crates/lockstep-lock/src/all.rs";
 const GUARD: &str = "crates/lockstep-lock/src/guard.rs";
 const ROW_LUA: &str = "crates/lockstep-redis/src/scripts/row.lua";
 const ACQUIRE_LUA: &str = "crates/lockstep-redis/src/scripts/acquire.lua";
@@ -80,6 +81,12 @@ canaries! {
         MEMORY;
     "guard-renews-after-release": "renewals that outlive the lock",
         in GUARD, "        inner.keeper.forget(held.stake.hold().id);\n        let what" => "        let what",
+        MEMORY;
+    "all-trusts-after-one-loss": "of several locks one is gone, and the work goes on",
+        in ALL, "self.0.iter().all(Guard::is_trusted)" => "self.0.iter().any(Guard::is_trusted)",
+        MEMORY;
+    "all-keeps-what-it-has": "a request for several locks fails, and the first ones stay locked",
+        in ALL, "held.release().await {" => "Ok::<(), LockError>(std::mem::forget(held)) {",
         MEMORY;
     "redis-release-without-owner-check": "a late holder deletes its successor's lock",
         in RELEASE_LUA, "string.sub(row, 1, 33) == 'h' .. me and " => "",

@@ -1,5 +1,6 @@
 //! Cases through [`Locks`](lockstep_lock::Locks): what users see, whatever the signals do.
 
+mod all;
 mod cancel;
 mod ends;
 mod errors;
@@ -17,6 +18,7 @@ use super::case::Case;
 pub(super) fn cases() -> impl Iterator<Item = &'static Case> {
     let files = [
         waiting::CASES,
+        all::CASES,
         wakes::CASES,
         guards::CASES,
         cancel::CASES,
