@@ -10,6 +10,7 @@
 //! # Ok::<(), lockstep::LockError>(()) }).unwrap();
 //! ```
 
+pub mod blocking;
 mod store;
 
 pub use lockstep_core::time::{Clock, Moment};
