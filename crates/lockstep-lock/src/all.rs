@@ -10,7 +10,7 @@ use lockstep_core::time::Moment;
 use lockstep_core::{Key, KeyError};
 
 use crate::error::{LockError, Lost};
-use crate::guard::Guard;
+use crate::guard::{Guard, run_until};
 use crate::locks::Locks;
 use crate::request::{Request, Terms, options};
 
@@ -174,11 +174,7 @@ impl Guards {
     /// Dropping it drops the work; the locks stay held.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         self.check()?;
-        tokio::select! {
-            biased;
-            lost = self.lost() => Err(lost),
-            output = work => Ok(output),
-        }
+        run_until(self.lost(), work).await
     }
 
     /// Gives all of them back and waits until the store has them.

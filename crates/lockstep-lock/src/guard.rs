@@ -145,11 +145,7 @@ impl Guard {
     /// Dropping it drops the work; the lock stays held by the guard.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         self.check()?;
-        tokio::select! {
-            biased;
-            lost = self.lost() => Err(lost),
-            output = work => Ok(output),
-        }
+        run_until(self.lost(), work).await
     }
 
     /// Gives the lock back and waits until the store has it. If other guards of the same owner
@@ -210,6 +206,18 @@ impl Guard {
         let cause = self.held.trust.cause().cloned();
         let cause = cause.unwrap_or(crate::error::LostCause::Expired);
         Lost { key: self.held.key.clone(), cause }
+    }
+}
+
+/// Stops the work (drops its future) when the loss comes first.
+pub(crate) async fn run_until<F: Future>(
+    lost: impl Future<Output = Lost>,
+    work: F,
+) -> Result<F::Output, Lost> {
+    tokio::select! {
+        biased;
+        lost = lost => Err(lost),
+        output = work => Ok(output),
     }
 }
 

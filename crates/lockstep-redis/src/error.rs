@@ -113,8 +113,8 @@ pub(crate) fn refused(error: &ServerError, key: &str) -> StoreError {
             // A right that is missing inside a script may stop it half way.
             if told.contains("user_script") { Effect::Unknown } else { Effect::None },
             format!(
-                "the user lacks a right ({told}); it needs scripts, hashes, sorted sets and \
-                 channels under the prefix"
+                "the user lacks a right ({told}); it needs scripts, strings, hashes, sorted \
+                 sets and channels under the prefix"
             ),
         ),
         "MOVED" | "ASK" | "CROSSSLOT" => (

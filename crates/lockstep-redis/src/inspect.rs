@@ -124,13 +124,13 @@ fn read_holder(row: &str, left_ms: u64) -> Option<HolderView> {
     let mut number = || parts.next()?.parse::<u64>().ok();
     let (seconds, micros, ttl_ms) = (number()?, number()?, number()?);
     let owner = parts.nth(1)?.parse().ok()?;
-    let token = seconds * 1_000_000 + micros;
+    let token = stamp(seconds, micros);
     Some(HolderView {
         claim,
         owner,
         label: Label::new(parts.next()?),
-        token: Some(Token::new(token)),
-        since_ms: token / 1000,
+        token: Some(token),
+        since_ms: token.get() / 1000,
         left: Duration::from_millis(left_ms.saturating_sub(ttl_ms)),
         broken,
     })
@@ -147,7 +147,11 @@ fn read_waiter(pair: &[Value]) -> Option<WaiterView> {
 
 /// The token that the server's time of a grant is.
 pub(crate) fn token(seconds: &Value, micros: &Value) -> Option<Token> {
-    Some(Token::new(number::<u64>(seconds)? * 1_000_000 + number::<u64>(micros)?))
+    Some(stamp(number(seconds)?, number(micros)?))
+}
+
+fn stamp(seconds: u64, micros: u64) -> Token {
+    Token::new(seconds * 1_000_000 + micros)
 }
 
 fn number<T: FromStr>(value: &Value) -> Option<T> {

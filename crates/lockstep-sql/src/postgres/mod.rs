@@ -34,9 +34,10 @@
 //!
 //! # Durability
 //!
-//! Grants, renewals and releases are on disk before anybody is told of them. A place in the queue is
-//! not: a crash of the server may forget it, and the waiter, whose connection is then lost as well,
-//! asks again.
+//! Grants and renewals are on disk before anybody is told of them, and so is a release that passes
+//! the lock on. A release that nobody waits for is not: if the server crashes within the next half
+//! second, the lock is free when its lease ends. A place in the queue is not either: a crash may
+//! forget it, and the waiter, whose connection is then lost as well, asks again.
 //!
 //! # What it costs
 //!

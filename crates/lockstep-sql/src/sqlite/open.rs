@@ -28,10 +28,6 @@ const PAGE_BYTES: u32 = 2048;
 const CHECKPOINT_AT: u32 = 1_000;
 const CHECKPOINT_AT_LAST: u32 = 4_000;
 
-/// What a lane that waits for the disk sets for a commit that need not, and back.
-pub(super) const WITHOUT_DISK: &str = "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0";
-pub(super) const WITH_DISK: &str = "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 1000";
-
 /// From this size on (32 MiB) the rows of free locks are removed when a lane is opened.
 const PRUNE_AT_PAGES: i64 = 16_384;
 
@@ -80,18 +76,23 @@ pub(super) fn open(config: &Config, boot: &str) -> Result<Opened, Failure> {
     }
     let folder = file::folder_of(&path);
     let epoch = boot::settle(&conn, boot, folder, config.synchronous, OtherBoot::Void)?;
-    conn.execute_batch(config.synchronous.pragma())?;
-    let checkpoint_at = match config.synchronous {
-        Synchronous::Normal => CHECKPOINT_AT_LAST,
-        Synchronous::Full => CHECKPOINT_AT,
-    };
-    conn.execute_batch(&format!("PRAGMA wal_autocheckpoint = {checkpoint_at}"))?;
+    use_disk(&conn, config.synchronous)?;
     conn.busy_handler(Some(short_patience))?;
     match FileId::of(&path) {
         Some(file) if before == Some(file) => Ok(Opened { conn, path, file, epoch }),
         // Deleted or replaced between two of our steps: begin again.
         _ => Err(Failure::Locked),
     }
+}
+
+/// How commits of this connection use the disk from now on.
+pub(super) fn use_disk(conn: &Connection, synchronous: Synchronous) -> rusqlite::Result<()> {
+    let checkpoint_at = match synchronous {
+        Synchronous::Normal => CHECKPOINT_AT_LAST,
+        Synchronous::Full => CHECKPOINT_AT,
+    };
+    let level = synchronous.pragma();
+    conn.execute_batch(&format!("{level}; PRAGMA wal_autocheckpoint = {checkpoint_at}"))
 }
 
 /// A connection to a file that exists. The flags exclude SQLite's own URLs, its creating of files

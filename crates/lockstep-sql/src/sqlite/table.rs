@@ -124,9 +124,9 @@ impl Table {
     /// The same without waiting for the disk, on a connection that otherwise does. Nobody is granted
     /// anything by it: if the power fails before it gets there, the lock is free with the next boot.
     pub(super) fn release_without_disk(&self, hold: &Hold) -> Result<bool, Failure> {
-        self.conn.execute_batch(open::WITHOUT_DISK)?;
+        open::use_disk(&self.conn, Synchronous::Normal)?;
         let released = self.release_unwaited(hold);
-        self.conn.execute_batch(open::WITH_DISK).map_err(Failure::of_commit)?;
+        open::use_disk(&self.conn, self.config.synchronous).map_err(Failure::of_commit)?;
         released
     }
 

@@ -1,5 +1,5 @@
--- Asks once, for a lock that is not free or was never asked for; see ask.sql. Answers 'granted <token>', 'queued <token of the holder> <how many are ahead> <us left
--- of the holder's lease>', 'busy', or 'broken <reason>': text, because taking a row of columns out
+-- Asks once, for a lock that is not free or was never asked for; see ask.sql. Answers 'granted
+-- <token>', 'queued <token of the holder> <how many are ahead> <us left of the holder's lease>', 'busy', or 'broken <reason>': text, because taking a row of columns out
 -- of a function costs a tenth of the whole call.
 CREATE OR REPLACE FUNCTION {schema}.lockstep_acquire_v1(
     p_key text, p_claim uuid, p_owner uuid, p_label text, p_inbox text, p_ttl_us bigint,

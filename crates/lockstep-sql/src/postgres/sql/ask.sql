@@ -1,5 +1,5 @@
--- Asks once. A lock that is free is taken by this statement alone; to enter a function costs as much
--- as the rest of it. If the row is locked, PostgreSQL waits and looks at it again as it then is; a
+-- Asks once. A lock that is free is taken by this statement alone; to enter a function first costs
+-- a few per cent of a pair. If the row is locked, PostgreSQL waits and looks at it again as it then is; a
 -- clock read before that makes the lease only shorter.
 WITH free AS (
     UPDATE {schema}.lockstep_lock AS l
