@@ -24,6 +24,18 @@ pub struct StoreFacts {
     pub two_holders_if: &'static str,
     /// What is worth knowing about this very server: an evicting memory policy, a pooler.
     pub warnings: Vec<String>,
+    /// Which store of that name it is.
+    pub origin: Origin,
+}
+
+/// Where tokens come from: those of two origins cannot be compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Known to the database itself, so that a tx there can tell that it has the lock's own row
+    /// at hand; `None` where no tx can.
+    pub id: Option<u128>,
+    /// The tenant.
+    pub prefix: String,
 }
 
 /// What a store's tokens are worth.

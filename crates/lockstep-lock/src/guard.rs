@@ -8,6 +8,7 @@ use metrics::histogram;
 
 use crate::drive::bounded;
 use crate::error::{LockError, Lost};
+use crate::facts::Origin;
 use crate::keeper::Trust;
 use crate::leaked::Leaked;
 use crate::locks::Inner;
@@ -95,6 +96,16 @@ impl Guard {
     /// the store cannot count. See [`StoreFacts::fencing`](crate::StoreFacts).
     pub fn token(&self) -> Option<Token> {
         self.held.token
+    }
+
+    /// The name of the store that granted it.
+    pub fn store(&self) -> &'static str {
+        self.held.inner.facts.store
+    }
+
+    /// Which store of that name it was; a token means nothing without.
+    pub fn origin(&self) -> &Origin {
+        &self.held.inner.facts.origin
     }
 
     /// Whether the lock may be acted upon. Reads the clock each time; this is the promise itself.
@@ -218,6 +229,13 @@ pub(crate) async fn run_until<F: Future>(
         biased;
         lost = lost => Err(lost),
         output = work => Ok(output),
+    }
+}
+
+/// For what takes a guard of any kind.
+impl AsRef<Guard> for Guard {
+    fn as_ref(&self) -> &Guard {
+        self
     }
 }
 

@@ -27,7 +27,7 @@ pub mod store;
 
 pub use all::{Guards, LockAllRequest, TryLockAllRequest};
 pub use error::{LockError, Lost, LostCause};
-pub use facts::{Fencing, Need, Scope, StoreFacts};
+pub use facts::{Fencing, Need, Origin, Scope, StoreFacts};
 pub use guard::Guard;
 pub use inbox::{Inbox, Signal};
 pub use leaked::{Leaked, ParseLeakedError};

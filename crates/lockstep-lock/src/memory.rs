@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use lockstep_core::ClaimId;
 use lockstep_core::time::Clock;
 use parking_lot::Mutex;
 
 use crate::clock::{SystemClock, wall_ms};
-use crate::facts::{Fencing, Scope, StoreFacts};
+use crate::facts::{Fencing, Origin, Scope, StoreFacts};
 use crate::inbox::{Inbox, Signal};
 use crate::queue::{Now, TTL_MAX, TTL_MIN, Table, Told};
 use crate::store::{
@@ -32,6 +33,8 @@ use crate::store::{
 pub struct Memory(Arc<Shared>);
 
 struct Shared {
+    /// Tokens start again with every store in memory, so each is an origin of its own.
+    origin: Origin,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
 }
@@ -40,7 +43,7 @@ struct Shared {
 struct State {
     table: Table,
     /// Which handle a claim that waits or holds came through.
-    inboxes: HashMap<lockstep_core::ClaimId, Inbox>,
+    inboxes: HashMap<ClaimId, Inbox>,
 }
 
 struct Lane {
@@ -57,7 +60,8 @@ impl Memory {
 
     /// The same with another clock, for tests.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(Shared { clock, state: Mutex::default() }))
+        let origin = Origin { id: None, prefix: ClaimId::new().to_string() };
+        Self(Arc::new(Shared { origin, clock, state: Mutex::default() }))
     }
 }
 
@@ -101,6 +105,7 @@ impl LockStore for Lane {
             ttl_max: TTL_MAX,
             two_holders_if: "never within the process; tokens start again with it",
             warnings: vec![],
+            origin: self.shared.origin.clone(),
         }
     }
 

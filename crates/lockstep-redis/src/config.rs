@@ -46,7 +46,7 @@ pub(crate) struct Config {
     user: Option<String>,
     password: Password,
     db: u16,
-    prefix: String,
+    pub(crate) prefix: String,
     pub(crate) layout: Layout,
 }
 

@@ -9,7 +9,7 @@ use lockstep_lock::queue::{TTL_MAX, TTL_MIN};
 use lockstep_lock::store::{
     Answer, Claim, Connect, Hold, LockStore, Page, Query, Release, Released, Renewal, Verb,
 };
-use lockstep_lock::{Fencing, Inbox, Scope, StoreFacts};
+use lockstep_lock::{Fencing, Inbox, Origin, Scope, StoreFacts};
 use redis::Value;
 
 use crate::config::Redis;
@@ -36,7 +36,8 @@ impl Connect for Redis {
                     tracing::warn!(store = %self.config, "{warning}");
                 }
             }
-            Ok(Arc::new(Lane { link, layout, channel, warnings }) as Arc<dyn LockStore>)
+            let origin = Origin { id: None, prefix: self.config.prefix.clone() };
+            Ok(Arc::new(Lane { link, layout, channel, warnings, origin }) as Arc<dyn LockStore>)
         })
     }
 }
@@ -46,6 +47,7 @@ struct Lane {
     layout: Layout,
     channel: String,
     warnings: Vec<String>,
+    origin: Origin,
 }
 
 impl LockStore for Lane {
@@ -63,6 +65,7 @@ impl LockStore for Lane {
                              restart without persistence forgets it, memory pressure evicts it, \
                              or the server's clock is stepped",
             warnings: self.warnings.clone(),
+            origin: self.origin.clone(),
         }
     }
 

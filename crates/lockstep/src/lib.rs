@@ -20,8 +20,8 @@ pub use lockstep_core::{
 pub use lockstep_lock::store::{HolderView, LockView, Page, WaiterView};
 pub use lockstep_lock::{
     DEFAULT_OP_TIMEOUT, DEFAULT_TTL, Fencing, Guard, Guards, Leaked, LockAllRequest, LockError,
-    LockRequest, Locks, Lost, LostCause, Need, Options, ParseLeakedError, Scope, StoreFacts,
-    TryLockAllRequest, TryLockRequest,
+    LockRequest, Locks, Lost, LostCause, Need, Options, Origin, ParseLeakedError, Scope,
+    StoreFacts, TryLockAllRequest, TryLockRequest,
 };
 pub use store::Store;
 

@@ -93,6 +93,12 @@ pub(super) fn refuses_settings(error: &StoreError) -> bool {
     source.and_then(Error::code) == Some(&SqlState::PROTOCOL_VIOLATION)
 }
 
+/// What a SQLSTATE means in a tx that is not ours.
+pub(crate) fn judge_state(state: &str) -> (ErrorKind, &'static str) {
+    let (kind, _, advice) = judge(&SqlState::from_code(state));
+    (kind, advice)
+}
+
 fn judge(code: &SqlState) -> (ErrorKind, Effect, &'static str) {
     use Effect::{None, Unknown};
     use ErrorKind::{Busy, Config, Denied, Foreign, NotMigrated, Unavailable};

@@ -4,13 +4,21 @@ use std::time::Duration;
 
 use lockstep_core::{ErrorKind, StoreError};
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::config::Settings;
-use super::error;
 use super::pool::{Connections, Statement, fill};
+use super::{error, rows};
 
-const PARTS: [&str; 7] = [
+/// What a user's own tx meets; everything else comes after them.
+const TX_PARTS: [&str; 3] =
+    [include_str!("sql/fence.sql"), include_str!("sql/verify.sql"), include_str!("sql/mutex.sql")];
+
+const PARTS: [&str; 10] = [
     include_str!("sql/tables.sql"),
+    TX_PARTS[0],
+    TX_PARTS[1],
+    TX_PARTS[2],
     include_str!("sql/pass_on.sql"),
     include_str!("sql/queued.sql"),
     include_str!("sql/acquire.sql"),
@@ -29,6 +37,11 @@ pub(super) fn script(schema: &str) -> String {
     let parts = PARTS.map(|part| fill(schema, part)).join("\n");
     let turn = i64::from_be_bytes(*b"lockstep");
     format!("BEGIN;\nSELECT pg_advisory_xact_lock({turn});\n\n{parts}\nCOMMIT;\n")
+}
+
+/// Only what a user's tx needs, in a schema that is there already.
+pub(crate) fn tx_schema(schema: &str) -> String {
+    TX_PARTS.map(|part| fill(schema, part)).join("\n")
 }
 
 pub(super) async fn run(settings: &Settings) -> Result<(), StoreError> {
@@ -100,6 +113,17 @@ pub(super) async fn check(
         );
     }
     Ok(warnings)
+}
+
+/// Which database this is; `None` for a copy that has not been migrated since, or a server that
+/// does not say.
+pub(super) async fn identity(
+    settings: &Settings,
+    connections: &Connections,
+) -> Result<Option<u128>, StoreError> {
+    let who = Statement::new(settings, "SELECT {schema}.lockstep_store_v1() AS id", &[]);
+    let id: Option<Uuid> = rows::get(&rows::only(connections.ask(&who, &[]).await?)?, "id")?;
+    Ok(id.map(|id| id.as_u128()))
 }
 
 async fn create(settings: &Settings) -> Result<(), StoreError> {

@@ -65,6 +65,9 @@ use lockstep_lock::store::{Connect, LockStore, Verb};
 
 use config::Settings;
 
+pub(crate) use error::judge_state;
+pub(crate) use migrate::tx_schema;
+
 /// A PostgreSQL server as a lock store.
 ///
 /// ```no_run

@@ -8,7 +8,7 @@ use lockstep_lock::queue::{TTL_MAX, TTL_MIN};
 use lockstep_lock::store::{
     Answer, Claim, Hold, LockStore, Page, Query, Release, Released, Renewal, Verb,
 };
-use lockstep_lock::{Fencing, Inbox, Scope, StoreFacts};
+use lockstep_lock::{Fencing, Inbox, Origin, Scope, StoreFacts};
 use tokio_postgres::types::Type;
 
 use super::config::Settings;
@@ -26,6 +26,7 @@ pub(super) struct Lane {
     connections: Connections,
     statements: Statements,
     tenant: String,
+    origin: Origin,
     /// Kept only if notifications arrive and somebody wants them.
     listener: Option<Listener>,
     push: bool,
@@ -54,6 +55,7 @@ impl Lane {
             looked = migrate::check(settings, &connections).await;
         }
         let mut warnings = looked?;
+        let id = migrate::identity(settings, &connections).await?;
 
         let mut listener = None;
         let wanted = inbox.is_some();
@@ -86,6 +88,7 @@ impl Lane {
             connections,
             statements: Statements::new(settings),
             tenant: settings.tenant.clone(),
+            origin: Origin { id, prefix: settings.tenant.trim_end_matches('/').to_owned() },
             listener,
             push,
             warnings,
@@ -184,6 +187,7 @@ impl LockStore for Lane {
             two_holders_if: "a failover goes to a standby that lacks the last commits \
                              (asynchronous replication), or the server's clock steps forward",
             warnings: self.warnings.clone(),
+            origin: self.origin.clone(),
         }
     }
 

@@ -117,6 +117,11 @@ impl Tenant {
         Ok(Self(format!("{prefix}{SEPARATOR}")))
     }
 
+    /// The prefix as it was given, empty for none.
+    pub(super) fn prefix(&self) -> &str {
+        self.0.trim_end_matches(SEPARATOR)
+    }
+
     /// The row key of what starts with `name`.
     pub(super) fn row_key(&self, name: &str) -> String {
         let mut key = String::with_capacity(self.0.len() + name.len());

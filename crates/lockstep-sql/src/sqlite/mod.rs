@@ -43,7 +43,7 @@ use lockstep_core::time::Clock;
 use lockstep_lock::clock::SystemClock;
 use lockstep_lock::queue::{TTL_MAX, TTL_MIN};
 use lockstep_lock::store::{Connect, LockStore, Verb};
-use lockstep_lock::{Fencing, Inbox, Scope, StoreFacts};
+use lockstep_lock::{Fencing, Inbox, Origin, Scope, StoreFacts};
 
 use config::Config;
 use error::STORE;
@@ -183,6 +183,7 @@ impl Sqlite {
             two_holders_if: "a network file system, a file shared with another kernel, or the \
                              file copied or deleted while in use",
             warnings,
+            origin: Origin { id: None, prefix: self.config.tenant.prefix().to_owned() },
         };
         let table = Table::new(opened, self.config.clone(), Arc::clone(&self.clock), boot);
         Ok(Lane::new(table, Arc::clone(&self.post), wake_folder, letterbox, facts))

@@ -84,14 +84,18 @@ async fn a_role_needs_exactly_the_rights_that_the_script_names() {
         .filter_map(|line| line.strip_prefix("--   GRANT "))
         .map(|grant| format!("GRANT {}", grant.replace(" TO role;", &format!(" TO {role};"))))
         .collect();
-    assert_eq!(grants.len(), 3);
+    assert_eq!(grants.len(), 6);
+    let (store_right, rights): (Vec<String>, Vec<String>) =
+        grants[1..].iter().cloned().partition(|grant| grant.contains("lockstep_store "));
     admin.batch_execute(&grants[0]).await.unwrap();
+    assert_eq!(refused(&url).await.kind(), ErrorKind::Denied);
+    admin.batch_execute(&store_right.join("\n")).await.unwrap();
     let store = Postgres::from_url(&url).unwrap();
     let denied = store.open(None).await.unwrap();
     let error = denied.acquire(&claim("job")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 
-    admin.batch_execute(&grants[1..].join("\n")).await.unwrap();
+    admin.batch_execute(&rights.join("\n")).await.unwrap();
     let mut lane = open(&store).await;
     let (held, waiter) = (claim("job"), claim("job"));
     lane.grant(&held).await;

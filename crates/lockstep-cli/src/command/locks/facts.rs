@@ -158,7 +158,7 @@ fn ttl(facts: &StoreFacts) -> String {
 mod tests {
     use std::time::Duration;
 
-    use lockstep::Scope;
+    use lockstep::{Origin, Scope};
 
     use super::*;
 
@@ -174,6 +174,7 @@ mod tests {
             ttl_max: Duration::from_secs(86_400),
             two_holders_if: "a | b",
             warnings: vec!["evicts".to_owned()],
+            origin: Origin::default(),
         }
     }
 

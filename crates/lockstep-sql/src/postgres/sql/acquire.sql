@@ -56,6 +56,9 @@ BEGIN
     -- The row is ours until the end of this transaction; only now does the clock count.
     now_us := {now_us};
     IF held.claim IS NULL OR held.until_us <= now_us THEN
+        IF held.claim IS NOT NULL THEN
+            PERFORM {schema}.lockstep_fence_v1(p_key, held.token + 1);
+        END IF;
         held := {schema}.lockstep_pass_on_v1(p_key, held.turn, now_us, p_claim);
         IF held.claim IS NULL THEN
             UPDATE {schema}.lockstep_lock AS l

@@ -13,6 +13,7 @@ BEGIN
     now_us := {now_us};
     IF held.until_us <= now_us THEN
         -- The one that is next is innocent.
+        PERFORM {schema}.lockstep_fence_v1(p_key, held.token + 1);
         PERFORM {schema}.lockstep_pass_on_v1(p_key, held.turn, now_us, NULL);
         RETURN false;
     END IF;
@@ -20,6 +21,7 @@ BEGIN
         UPDATE {schema}.lockstep_lock AS l SET broken = p_reason WHERE l.key = p_key;
         RETURN true;
     END IF;
+    PERFORM {schema}.lockstep_fence_v1(p_key, held.token + 1);
     IF held.inbox IS NOT NULL THEN
         -- A notification holds less than 8000 bytes.
         PERFORM pg_notify(

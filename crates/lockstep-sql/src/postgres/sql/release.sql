@@ -19,6 +19,7 @@ BEGIN
     DELETE FROM {schema}.lockstep_waiter AS w WHERE w.claim = p_claim AND w.key = p_key;
     released := FOUND;
     IF held.until_us <= now_us THEN
+        PERFORM {schema}.lockstep_fence_v1(p_key, held.token + 1);
         PERFORM {schema}.lockstep_pass_on_v1(p_key, held.turn, now_us, p_claim);
     END IF;
     RETURN released;
