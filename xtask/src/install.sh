@@ -31,7 +31,8 @@ chmod 755 "$policy"
 
 export DEBIAN_FRONTEND=noninteractive
 install() {
-    apt-get install -y -qq --no-install-recommends "$@"
+    # MariaDB and MySQL exclude each other, and whoever has the other one may be using it.
+    apt-get install -y -qq --no-install-recommends --no-remove "$@"
 }
 # Package lists are only fetched if those at hand are missing or name files that are gone.
 install_with_fresh_lists_if_needed() {
@@ -58,9 +59,9 @@ install_with_fresh_lists_if_needed "$@"
 # Packages enable their services for the next boot. Those of this list were not installed before,
 # so nobody relies on them.
 if [ -d /run/systemd/system ]; then
-    for service in redis-server pgbouncer; do
+    for service in redis-server pgbouncer mariadb; do
         case " $* " in
-        *" $service "*) systemctl disable --quiet "$service" || true ;;
+        *" $service "* | *" $service-server "*) systemctl disable --quiet "$service" || true ;;
         esac
     done
 fi

@@ -23,7 +23,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start Redis, PostgreSQL and PgBouncer, unless they are up, and print how to reach them
+    /// Start Redis, PostgreSQL, PgBouncer and MariaDB, unless they are up, and print their URLs
     Up {
         /// Where their data are [default: target/servers]
         #[arg(long, value_name = "DIR")]

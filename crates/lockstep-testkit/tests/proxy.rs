@@ -1,4 +1,5 @@
-//! The fault proxy against tiny servers: every fault, every switch, both protocols.
+//! The fault proxy against tiny servers and, for MySQL, a real one: every fault, every switch, every
+//! protocol.
 //!
 //! That something did *not* arrive is never shown by waiting: a later message arrives in its place,
 //! or the stream ends without it.
@@ -6,6 +7,8 @@
 // The exemption for tests does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used)]
 
+#[path = "proxy/mysql.rs"]
+mod mysql;
 #[path = "proxy/postgres.rs"]
 mod postgres;
 #[path = "proxy/resp.rs"]

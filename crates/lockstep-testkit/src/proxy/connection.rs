@@ -15,7 +15,7 @@ use super::link::Direction;
 use super::log::{Reply, Ticket};
 use super::reply_pump::ReplyPump;
 use super::request_pump::RequestPump;
-use super::session::Expects;
+use super::session::{self, Expects};
 
 /// What both directions of a connection share. Its end is the end of the connection.
 pub(super) struct Wire {
@@ -73,7 +73,8 @@ impl Wire {
 
     /// Serves the client until the server has hung up or a fault ends the connection.
     pub(super) async fn serve(self, mut client: TcpStream) {
-        let mut requests = RequestPump::new(&self);
+        let (requests, replies) = session::pair(self.shared.protocol, self.id);
+        let mut requests = RequestPump::new(&self, requests);
         if !requests.wait_until_reachable(&mut client).await {
             return;
         }
@@ -82,7 +83,7 @@ impl Wire {
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
-        let mut replies = ReplyPump::new(&self, to_client);
+        let mut replies = ReplyPump::new(&self, replies, to_client);
         tokio::select! {
             () = replies.run(from_server) => {}
             // A client that has hung up may have replies under way and a session to end.

@@ -1,4 +1,4 @@
-//! A fault proxy between a client and a real Redis or PostgreSQL server.
+//! A fault proxy between a client and a real Redis, PostgreSQL or MySQL (MariaDB) server.
 //!
 //! It understands enough of the protocol to know one request from the next and which reply
 //! answers it, so that a test can lose *the reply to the script that released the lock* rather
@@ -43,6 +43,9 @@ mod connection;
 mod gate;
 mod link;
 mod log;
+pub mod mysql;
+mod mysql_session;
+mod mysql_values;
 pub mod postgres;
 mod postgres_session;
 mod reply_pump;
@@ -67,6 +70,9 @@ pub enum Protocol {
     Resp,
     /// PostgreSQL, version 3 of its protocol, unencrypted.
     Postgres,
+    /// MySQL and MariaDB. Encryption and compression are taken out of the server's offer, so a
+    /// client that insists on them does not connect.
+    MySql,
 }
 
 /// A running proxy. It ends, with all its connections, when dropped.

@@ -206,7 +206,7 @@ fn length(
     Ok(usize::try_from(length).ok())
 }
 
-fn is_sqlstate(code: &str) -> bool {
+pub(super) fn is_sqlstate(code: &str) -> bool {
     let of_code = |byte: u8| byte.is_ascii_digit() || byte.is_ascii_uppercase();
     code.len() == 5 && code.bytes().all(of_code) && code.bytes().any(|byte| byte.is_ascii_digit())
 }

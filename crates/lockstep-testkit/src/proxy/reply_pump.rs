@@ -23,10 +23,10 @@ pub(super) struct ReplyPump<'a> {
 }
 
 impl<'a> ReplyPump<'a> {
-    pub(super) fn new(wire: &'a Wire, to_client: WriteHalf<'a>) -> Self {
+    pub(super) fn new(wire: &'a Wire, framing: Replies, to_client: WriteHalf<'a>) -> Self {
         Self {
             wire,
-            framing: Replies::new(wire.shared.protocol, wire.id),
+            framing,
             buffer: Vec::new(),
             withheld: Vec::new(),
             muted: false,

@@ -9,6 +9,11 @@
 /// `DESCRIBE`, `CLOSE`, `CALL`, `SYNC`; before and around these `SSLREQUEST`, `GSSENCREQUEST`,
 /// `STARTUP`, `PASSWORD`, `CANCEL` and `TERMINATE`. `sql` is the text, also when the statement was
 /// prepared by an earlier request, and `args` are the Bind parameters (a NULL is empty).
+///
+/// For MySQL, `name` is the command: `QUERY`, `PREPARE`, `EXECUTE`, `CLOSE` (of a statement),
+/// `PING`, `QUIT`, `RESET` (of the connection), `INITDB`, `CHANGEUSER`…; before these `HANDSHAKE`
+/// (its `args` are user and database) and `AUTH`. `sql` and the `args` of an `EXECUTE` are as with
+/// PostgreSQL, numbers and times in their binary form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// The connection, counted from 1 in the order the proxy accepted them.
@@ -41,7 +46,7 @@ impl Request {
         self.args.iter().any(|arg| contains(arg, bytes))
     }
 
-    /// Whether this request makes PostgreSQL run a statement, rather than only prepare it.
+    /// Whether this request makes a database run a statement, rather than only prepare it.
     pub fn executes(&self) -> bool {
         self.kind == Kind::Request && matches!(self.name.as_str(), "QUERY" | "EXECUTE")
     }

@@ -18,8 +18,7 @@ pub(super) struct RequestPump<'a> {
 }
 
 impl<'a> RequestPump<'a> {
-    pub(super) fn new(wire: &'a Wire) -> Self {
-        let framing = Requests::new(wire.shared.protocol, wire.id);
+    pub(super) fn new(wire: &'a Wire, framing: Requests) -> Self {
         Self { wire, framing, buffer: Vec::new() }
     }
 

@@ -45,14 +45,14 @@ impl Match {
         Self::new(What::Command(name.to_ascii_uppercase()))
     }
 
-    /// PostgreSQL requests that run a statement and whose SQL, or any Bind parameter, contains
+    /// Requests that run a statement of SQL and whose text, or any parameter of it, contains
     /// `text`. A round trip that only prepares the statement does not count, so that a rule hits
     /// the same request whether or not the driver had the statement in its cache.
     pub fn sql(text: &str) -> Self {
         Self::new(What::Sql(text.to_owned()))
     }
 
-    /// PostgreSQL requests that only prepare a statement whose SQL contains `text`.
+    /// Requests that only prepare a statement whose SQL contains `text`.
     pub fn prepare(text: &str) -> Self {
         Self::new(What::Prepare(text.to_owned()))
     }
@@ -157,7 +157,8 @@ pub enum Fault {
     ///
     /// RESP: the text after the `-`, such as `LOADING dataset in memory`. PostgreSQL: a message,
     /// optionally led by its SQLSTATE as in `40001 could not serialize access`; during the startup
-    /// of a connection it is fatal and the connection ends.
+    /// of a connection it is fatal and the connection ends. MySQL: the same, and led by the
+    /// error's number as well if you like: `1213 40001 Deadlock found`.
     ErrorReply(String),
     /// Swallow a push message or notification; requests never meet this fault.
     DropPush,

@@ -3,7 +3,7 @@
 
 use super::Protocol;
 use super::request::Request;
-use super::{postgres_session, resp_session};
+use super::{mysql_session, postgres_session, resp_session};
 
 /// Bytes that are not of the protocol, and what is wrong with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub(super) enum Expects {
     Ready {
         startup: bool,
     },
+    /// MySQL: packets, as many as the shape of the answer says.
+    MySql(mysql_session::Awaits),
 }
 
 impl Expects {
@@ -66,32 +68,45 @@ pub(super) enum Role {
     Loose,
 }
 
+/// The two directions of one connection.
+pub(super) fn pair(protocol: Protocol, connection: u64) -> (Requests, Replies) {
+    match protocol {
+        Protocol::Resp => (
+            Requests::Resp(resp_session::Requests::new(connection)),
+            Replies::Resp(resp_session::Replies::new(connection)),
+        ),
+        Protocol::Postgres => (
+            Requests::Postgres(postgres_session::Requests::new(connection)),
+            Replies::Postgres(postgres_session::Replies::new(connection)),
+        ),
+        Protocol::MySql => {
+            let (requests, replies) = mysql_session::pair(connection);
+            (Requests::MySql(requests), Replies::MySql(replies))
+        }
+    }
+}
+
 /// Frames what a client sends.
 pub(super) enum Requests {
     Resp(resp_session::Requests),
     Postgres(postgres_session::Requests),
+    MySql(mysql_session::Requests),
 }
 
 impl Requests {
-    pub(super) fn new(protocol: Protocol, connection: u64) -> Self {
-        match protocol {
-            Protocol::Resp => Self::Resp(resp_session::Requests::new(connection)),
-            Protocol::Postgres => Self::Postgres(postgres_session::Requests::new(connection)),
-        }
-    }
-
     /// Takes the first request off the buffer.
     pub(super) fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Unit>, Unparsable> {
         match self {
             Self::Resp(requests) => requests.next(buffer),
             Self::Postgres(requests) => requests.next(buffer),
+            Self::MySql(requests) => requests.next(buffer),
         }
     }
 
     /// What was taken off the buffer and not yet given out as a request.
     pub(super) fn take_rest(&mut self) -> Vec<u8> {
         match self {
-            Self::Resp(_) => Vec::new(),
+            Self::Resp(_) | Self::MySql(_) => Vec::new(),
             Self::Postgres(requests) => requests.take_rest(),
         }
     }
@@ -101,16 +116,10 @@ impl Requests {
 pub(super) enum Replies {
     Resp(resp_session::Replies),
     Postgres(postgres_session::Replies),
+    MySql(mysql_session::Replies),
 }
 
 impl Replies {
-    pub(super) fn new(protocol: Protocol, connection: u64) -> Self {
-        match protocol {
-            Protocol::Resp => Self::Resp(resp_session::Replies::new(connection)),
-            Protocol::Postgres => Self::Postgres(postgres_session::Replies::new(connection)),
-        }
-    }
-
     /// Takes the first piece off the buffer, given what the oldest unanswered request expects.
     pub(super) fn next(
         &mut self,
@@ -120,6 +129,7 @@ impl Replies {
         match self {
             Self::Resp(replies) => replies.next(buffer, head),
             Self::Postgres(replies) => replies.next(buffer, head),
+            Self::MySql(replies) => replies.next(buffer, head),
         }
     }
 
@@ -128,6 +138,7 @@ impl Replies {
         match self {
             Self::Resp(_) => (resp_session::error(text), false),
             Self::Postgres(replies) => replies.error(text, expects),
+            Self::MySql(replies) => replies.error(text, expects),
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Private servers for tests: Redis, PostgreSQL and PgBouncer on loopback ports of their own, with
-//! their data in a folder of their own, gone when their owner is gone.
+//! Private servers for tests: Redis, PostgreSQL, PgBouncer and MariaDB on loopback ports of their
+//! own, with their data in a folder of their own, gone when their owner is gone.
 //!
-//! Two ways to use them. A test that only needs *a* server asks [`redis_url`], [`postgres_url`] or
-//! [`pgbouncer_url`], which name the servers `cargo xtask test` has started for the whole run. A
-//! test that hurts its server (kills, pauses, restarts it, shifts its clock) starts its own:
+//! Two ways to use them. A test that only needs *a* server asks [`redis_url`], [`postgres_url`],
+//! [`pgbouncer_url`] or [`mariadb_url`], which name the servers `cargo xtask test` has started for
+//! the whole run. A test that hurts its server (kills, pauses, restarts it, shifts its clock)
+//! starts its own:
 //!
 //! ```no_run
 //! use lockstep_testkit::servers::{RedisOptions, RedisServer};
@@ -19,7 +20,9 @@
 //! What is absent: no server here ever uses a default port, touches a server of the machine, or is
 //! skipped because it is not installed. A missing server is a failed test.
 
+mod account;
 mod clock_shim;
+mod mariadb;
 mod pgbouncer;
 mod ports;
 mod postgres;
@@ -31,6 +34,7 @@ mod sweep;
 mod tls;
 
 pub use clock_shim::{ClockShim, SkewedClock};
+pub use mariadb::{MariaDbOptions, MariaDbServer};
 pub use pgbouncer::{PgBouncer, PgBouncerOptions};
 pub use ports::free_port;
 pub use postgres::{PostgresOptions, PostgresServer};
@@ -46,6 +50,8 @@ pub const REDIS_ENV: &str = "LOCKSTEP_TEST_REDIS";
 pub const POSTGRES_ENV: &str = "LOCKSTEP_TEST_POSTGRES";
 /// Names the PgBouncer, pooling transactions, that every test may share.
 pub const PGBOUNCER_ENV: &str = "LOCKSTEP_TEST_PGBOUNCER";
+/// Names the MariaDB server that every test may share.
+pub const MARIADB_ENV: &str = "LOCKSTEP_TEST_MARIADB";
 
 /// The URL of the Redis server shared by all tests of this run.
 ///
@@ -69,6 +75,14 @@ pub fn postgres_url() -> String {
 /// When `LOCKSTEP_TEST_PGBOUNCER` is not set: a test without its server has not passed.
 pub fn pgbouncer_url() -> String {
     shared_server(PGBOUNCER_ENV, "PgBouncer")
+}
+
+/// The URL of the MariaDB server shared by all tests of this run, for its ordinary user.
+///
+/// # Panics
+/// When `LOCKSTEP_TEST_MARIADB` is not set: a test without its server has not passed.
+pub fn mariadb_url() -> String {
+    shared_server(MARIADB_ENV, "MariaDB")
 }
 
 fn shared_server(variable: &str, server: &str) -> String {

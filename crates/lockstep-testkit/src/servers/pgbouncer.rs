@@ -39,8 +39,8 @@ impl PgBouncer {
     pub fn start_with(server: &PostgresServer, options: PgBouncerOptions) -> Result<PgBouncer> {
         let folder = options.home.open("pgbouncer")?;
         let ini = folder.path.join("pgbouncer.ini");
-        postgres::hand_over(&folder.path)?;
-        let mut launch = postgres::unprivileged("pgbouncer", &folder.path)?.args([&ini]);
+        postgres::ACCOUNT.hand_over(&folder.path)?;
+        let mut launch = postgres::ACCOUNT.launch("pgbouncer", &folder.path)?.args([&ini]);
         launch.detached = options.home.is_detached();
         let (process, port) = on_a_free_port(|port| {
             fs::write(&ini, configuration(server.port(), port, &options.settings))?;

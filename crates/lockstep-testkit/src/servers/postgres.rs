@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -12,11 +12,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal};
 
+use super::account::Account;
 use super::ports::on_a_free_port;
 use super::process::{Folder, Home, Launch, Process, Running};
 
 /// The role and the database that are there from the start.
 pub(super) const NAME: &str = "lockstep";
+/// PgBouncer too refuses to run as root.
+pub(super) const ACCOUNT: Account = Account { user: "postgres", server: "PostgreSQL" };
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// How to start a [`PostgresServer`].
@@ -56,7 +59,7 @@ impl PostgresServer {
         let folder = options.home.open("postgres")?;
         let data = folder.path.join("data");
         create_cluster(&folder.path, &data).context("cannot create a PostgreSQL cluster")?;
-        let mut base = unprivileged("postgres", &folder.path)?.args(["-D".into(), data.clone()]);
+        let mut base = ACCOUNT.launch("postgres", &folder.path)?.args(["-D".into(), data.clone()]);
         base.detached = options.home.is_detached();
         base.env.extend(options.env);
         if let Some(preload) = options.preload {
@@ -144,30 +147,6 @@ impl Drop for PostgresServer {
     }
 }
 
-/// A launch that PostgreSQL and PgBouncer accept: both refuse to run as root.
-pub(super) fn unprivileged(program: &str, folder: &Path) -> Result<Launch> {
-    let mut launch = Launch::new(program, folder)?.env("LC_ALL", "C").env("HOME", folder);
-    launch.user = rustix::process::geteuid().is_root().then_some("postgres");
-    Ok(launch)
-}
-
-/// Makes what the server has to write its own, and says in words when it cannot get there.
-pub(super) fn hand_over(folder: &Path) -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    chown(folder, Some(id("-u")?), Some(id("-g")?))?;
-    let mut look = unprivileged("test", Path::new("/"))?.args(["-x".into(), folder.to_owned()]);
-    look.env.clear();
-    look.run("").ok().with_context(|| {
-        format!(
-            "PostgreSQL does not run as root, and the user `postgres` may not enter {}: choose a \
-             place that everyone can walk into, such as a folder under /tmp",
-            folder.display()
-        )
-    })
-}
-
 /// Takes back the System V segment that a killed postmaster could not remove itself. There are only
 /// a few thousand of them per machine.
 pub(super) fn release_shared_memory(data: &Path) {
@@ -187,26 +166,20 @@ fn create_cluster(folder: &Path, data: &Path) -> Result<()> {
     }
     fs::create_dir(data)?;
     fs::set_permissions(data, fs::Permissions::from_mode(0o700))?;
-    hand_over(data)?;
-    unprivileged("initdb", folder)?
+    ACCOUNT.hand_over(data)?;
+    ACCOUNT
+        .launch("initdb", folder)?
         .args(["-D".into(), data.to_owned()])
         .args(["-U", NAME, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"])
         .run("")?;
     // Single-user mode needs neither a port nor a client. What it writes need not be durable yet:
     // there is nothing in it that could be lost.
-    unprivileged("postgres", folder)?
+    ACCOUNT
+        .launch("postgres", folder)?
         .args(["--single", "-c", "fsync=off", "-D"])
         .args([data])
         .args(["postgres"])
         .run(&format!("CREATE DATABASE {NAME}\n"))
-}
-
-fn id(flag: &str) -> Result<u32> {
-    let output = Command::new("id").args([flag, "postgres"]).output()?;
-    String::from_utf8_lossy(&output.stdout).trim().parse().context(
-        "there is no user `postgres`, and PostgreSQL does not run as root; \
-         `cargo xtask test` installs the package that brings it",
-    )
 }
 
 fn is_ready(data: &Path, pid: Pid, port: u16) -> Result<()> {

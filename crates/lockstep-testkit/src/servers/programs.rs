@@ -27,6 +27,12 @@ pub const PROGRAMS: &[Program] = &[
         package: "pgbouncer",
         why: "the PostgreSQL store behind a pooler",
     },
+    Program { name: "mariadbd", package: "mariadb-server", why: "the MariaDB store" },
+    Program {
+        name: "mariadb-install-db",
+        package: "mariadb-server",
+        why: "creates a private MariaDB",
+    },
     Program { name: "setpriv", package: "util-linux", why: "ends servers with their test" },
     Program {
         name: "setsid",
