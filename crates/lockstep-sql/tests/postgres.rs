@@ -18,5 +18,7 @@ mod pooler;
 mod reference;
 #[path = "postgres/support.rs"]
 mod support;
+#[path = "postgres/tx.rs"]
+mod tx;
 #[path = "postgres/verbs.rs"]
 mod verbs;

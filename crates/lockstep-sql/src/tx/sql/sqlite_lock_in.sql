@@ -1,0 +1,1 @@
+INSERT INTO lockstep_mutex (key) VALUES ({key}) ON CONFLICT DO NOTHING
