@@ -9,10 +9,11 @@
 //!
 //! What is where: `config` reads URLs, `keys` names keys, `link` keeps one connection alive, `push`
 //! reads signals, `scripts/*.lua` decide, `store` and `inspect` ask them, `probe` looks at the server
-//! once, `error` says what an error means.
+//! once, `error` says what an error means. [`fence`] is for writes of users.
 
 mod config;
 mod error;
+pub mod fence;
 mod inspect;
 mod keys;
 mod link;

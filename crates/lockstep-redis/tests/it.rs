@@ -5,6 +5,8 @@
 
 #[path = "it/fake.rs"]
 mod fake;
+#[path = "it/fence.rs"]
+mod fence;
 #[path = "it/layout.rs"]
 mod layout;
 #[path = "it/link.rs"]
