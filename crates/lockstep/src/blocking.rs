@@ -250,6 +250,13 @@ pub struct Guard {
     runtime: Arc<Runtime>,
 }
 
+/// For what takes a guard of any kind, such as `sql::verify`.
+impl AsRef<crate::Guard> for Guard {
+    fn as_ref(&self) -> &crate::Guard {
+        &self.guard
+    }
+}
+
 impl Guard {
     /// The key.
     pub fn key(&self) -> &Key {

@@ -13,6 +13,16 @@
 pub mod blocking;
 mod store;
 
+/// Plain Redis writes that a replaced holder cannot make.
+#[cfg(feature = "redis")]
+pub use lockstep_redis::fence as redis_fence;
+/// Inside your own tx: [`verify`](sql::verify), [`lock_in`](sql::lock_in), optimistic updates.
+#[cfg(feature = "sql")]
+pub use lockstep_sql::tx as sql;
+/// The same inside a tx that was opened with sqlx.
+#[cfg(feature = "sqlx")]
+pub use lockstep_sqlx as sqlx;
+
 pub use lockstep_core::time::{Clock, Moment};
 pub use lockstep_core::{
     ClaimId, Drift, Effect, ErrorKind, Key, KeyError, Label, Owner, StoreError, Token,

@@ -31,17 +31,22 @@ const PARTS: [&str; 10] = [
 /// by whoever else changes them.
 const MIGRATION: Duration = Duration::from_secs(30);
 
-/// The whole layout as one script, one transaction. Two at once wait for each other: `CREATE … IF
-/// NOT EXISTS` and `CREATE OR REPLACE` alone fail when they collide.
+/// The whole layout as one script, one transaction.
 pub(super) fn script(schema: &str) -> String {
-    let parts = PARTS.map(|part| fill(schema, part)).join("\n");
-    let turn = i64::from_be_bytes(*b"lockstep");
-    format!("BEGIN;\nSELECT pg_advisory_xact_lock({turn});\n\n{parts}\nCOMMIT;\n")
+    one_transaction(schema, &PARTS)
 }
 
 /// Only what a user's tx needs, in a schema that is there already.
 pub(crate) fn tx_schema(schema: &str) -> String {
-    TX_PARTS.map(|part| fill(schema, part)).join("\n")
+    one_transaction(schema, &TX_PARTS)
+}
+
+/// Two at once wait for each other: `CREATE … IF NOT EXISTS` and `CREATE OR REPLACE` alone fail when
+/// they collide.
+fn one_transaction(schema: &str, parts: &[&str]) -> String {
+    let parts = fill(schema, &parts.join("\n"));
+    let turn = i64::from_be_bytes(*b"lockstep");
+    format!("BEGIN;\nSELECT pg_advisory_xact_lock({turn});\n\n{parts}\nCOMMIT;\n")
 }
 
 pub(super) async fn run(settings: &Settings) -> Result<(), StoreError> {

@@ -92,6 +92,12 @@ impl Dialect {
         }
     }
 
+    /// Whether the code of an error (SQLSTATE, number, extended result code) says that another tx
+    /// was in the way.
+    pub fn is_conflict(self, code: &str) -> bool {
+        self.judge(code).1 == ErrorKind::Busy
+    }
+
     pub(super) fn verify(self, pass: &Pass<'_>, token: i64) -> Question {
         match self {
             Self::Postgres => postgres::verify(pass, token),

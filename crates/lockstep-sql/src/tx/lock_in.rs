@@ -20,7 +20,9 @@ use super::dialect::Patience;
 /// nothing of each other.
 ///
 /// On **SQLite** the row lock is the write lock of the whole file: there are no others. Two keys exclude each
-/// other there, and so does any other write.
+/// other there, and so does any other write. A tx that has read something (a refused attempt counts) and
+/// finds the file changed since must begin again, and [`is_conflict`](super::is_conflict) says so:
+/// lock first, read afterwards.
 ///
 /// ```
 /// use lockstep_sql::tx as sql;

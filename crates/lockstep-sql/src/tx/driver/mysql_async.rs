@@ -3,7 +3,6 @@
 use std::error::Error as StdError;
 
 use futures_util::future::BoxFuture;
-use lockstep_core::ErrorKind;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Error, Row, Transaction};
 
@@ -61,5 +60,5 @@ fn code(error: &Error) -> Option<String> {
 
 pub(super) fn says_conflict(error: &(dyn StdError + 'static)) -> bool {
     let code = error.downcast_ref::<Error>().and_then(code);
-    code.is_some_and(|code| Dialect::Mysql.judge(&code).1 == ErrorKind::Busy)
+    code.is_some_and(|code| Dialect::Mysql.is_conflict(&code))
 }

@@ -2,7 +2,6 @@
 
 use std::error::Error as StdError;
 
-use lockstep_core::ErrorKind;
 use rusqlite::{Connection, Error, Savepoint, Transaction};
 
 use super::super::ask::{Failure, Question, Tx};
@@ -97,5 +96,5 @@ fn code(error: &Error) -> Option<String> {
 
 pub(super) fn says_conflict(error: &(dyn StdError + 'static)) -> bool {
     let code = error.downcast_ref::<Error>().and_then(code);
-    code.is_some_and(|code| Dialect::Sqlite.judge(&code).1 == ErrorKind::Busy)
+    code.is_some_and(|code| Dialect::Sqlite.is_conflict(&code))
 }

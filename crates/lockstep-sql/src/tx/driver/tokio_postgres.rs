@@ -3,7 +3,6 @@
 use std::error::Error as StdError;
 
 use futures_util::future::BoxFuture;
-use lockstep_core::ErrorKind;
 use tokio_postgres::{Error, SimpleQueryMessage, Transaction};
 
 use super::super::ask::{Failure, Question, Tx};
@@ -50,5 +49,5 @@ fn failure(error: Error) -> Failure {
 
 pub(super) fn says_conflict(error: &(dyn StdError + 'static)) -> bool {
     let state = error.downcast_ref::<Error>().and_then(Error::code);
-    state.is_some_and(|state| Dialect::Postgres.judge(state.code()).1 == ErrorKind::Busy)
+    state.is_some_and(|state| Dialect::Postgres.is_conflict(state.code()))
 }
