@@ -9,13 +9,18 @@ use crate::workspace::cargo;
 const TESTKIT: &str = "lockstep-testkit";
 
 /// What a crate may see of the others. Tests may see more: development dependencies are free.
-const ARROWS: [(&str, &[&str]); 7] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("lockstep-core", &[]),
     ("lockstep-lock", &["lockstep-core"]),
     ("lockstep-sql", &["lockstep-core", "lockstep-lock"]),
+    ("lockstep-sqlx", &["lockstep-sql"]),
     ("lockstep-redis", &["lockstep-core", "lockstep-lock"]),
-    ("lockstep-kit", &["lockstep-core", "lockstep-lock", "lockstep-sql", "lockstep-redis"]),
+    (
+        "lockstep-kit",
+        &["lockstep-core", "lockstep-lock", "lockstep-sql", "lockstep-sqlx", "lockstep-redis"],
+    ),
     ("lockstep-cli", &["lockstep-kit"]),
+    ("lockstep-tower", &["lockstep-core", "lockstep-lock"]),
     (TESTKIT, &["lockstep-core", "lockstep-lock"]),
 ];
 /// May see everything: the commands of the project, and what they run, are made of its parts.
