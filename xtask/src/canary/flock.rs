@@ -23,6 +23,10 @@ const POSTGRES: &[&str] = &[
     "postgres_conforms",
     "postgres_lives_through_the_stories",
 ];
+const POSTGRES_OWN: &[&str] = &["--test", "postgres"];
+const TX: &[&str] = &["--test", "tx"];
+const HTTP: &[&str] = &["--test", "http"];
+const REDIS_OWN: &[&str] = &["--test", "it"];
 const COMMAND: &[&str] = &["--test", "lease"];
 
 const ACQUISITION: &str = "crates/lockstep-lock/src/acquisition.rs";
@@ -121,6 +125,24 @@ canaries! {
     "postgres-renew-resurrects": "a lease that ran out comes back to life",
         in POSTGRES_RENEW, "AND l.broken IS NULL AND l.until_us > {now_us}" => "AND l.broken IS NULL",
         POSTGRES;
+    "postgres-verify-locks-nothing": "a lock is taken over in the middle of a verified tx",
+        in "crates/lockstep-sql/src/postgres/sql/verify.sql", "f.key = p_row_key FOR SHARE;" => "f.key = p_row_key;",
+        POSTGRES_OWN;
+    "postgres-fence-is-not-raised": "a holder that was replaced goes on writing",
+        in "crates/lockstep-sql/src/postgres/sql/fence.sql", "VALUES ('', p_key, p_token)" => "VALUES ('-', p_key, p_token)",
+        POSTGRES_OWN;
+    "sqlite-fence-forgets": "a late write lowers the highest token seen",
+        in "crates/lockstep-sql/src/tx/sql/sqlite_verify.sql", "max(token, excluded.token)" => "excluded.token",
+        TX;
+    "mysql-fence-forgets": "a late write lowers the highest token seen",
+        in "crates/lockstep-sql/src/tx/sql/mysql_verify.sql", "GREATEST(token, {token})" => "{token}",
+        TX;
+    "redis-fence-rounds": "tokens that differ by one are taken for the same",
+        in "crates/lockstep-redis/src/scripts/fence.lua", "lockstep_seen > lockstep_token then" => "tonumber(lockstep_seen) > tonumber(lockstep_token) then",
+        REDIS_OWN;
+    "gate-lets-the-next-overtake": "the request of a later holder is served beside that of an earlier one",
+        in "crates/lockstep-tower/src/seen.rs", "Ok(Admission::keeping(seen))" => "Ok(Admission::open())",
+        HTTP;
     "command-outlives-its-lease": "the child still runs when the lock passes on",
         in "crates/lockstep-cli/src/run/plan.rs", "(now + self.grace).min(self.until - self.margin)" => "now + self.grace + self.grace * 1000",
         COMMAND;

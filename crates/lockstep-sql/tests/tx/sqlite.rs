@@ -4,10 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use lockstep_core::ErrorKind;
+use lockstep_lock::Locks;
+use lockstep_lock::memory::Memory;
 use lockstep_sql::tx::{self as sql, LockInError, NotOneRow, VerifyError};
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::guards::{late_and_next, stale};
+use crate::guards::{Uncounted, late_and_next, stale};
 
 fn open(folder: &Path) -> Connection {
     let db = Connection::open(folder.join("app.db")).unwrap();
@@ -74,6 +76,16 @@ async fn outside_a_tx_and_without_tables_nothing_is_verified() {
     assert_eq!(kind(sql::verify(&mut db, &guard).unwrap_err()), ErrorKind::NotMigrated);
     db.execute_batch(&sql::schema(sql::Dialect::Sqlite)).unwrap();
     sql::verify(&mut db, &guard).unwrap();
+}
+
+#[tokio::test]
+async fn a_guard_without_token_proves_nothing() {
+    let locks = Locks::open(Uncounted(Memory::new())).await.unwrap();
+    let guard = locks.lock("ledger").await.unwrap();
+    let mut db = Connection::open_in_memory().unwrap();
+    let mut tx = db.transaction().unwrap();
+    let refused = sql::verify(&mut tx, &guard);
+    assert!(matches!(refused, Err(VerifyError::NoToken { .. })), "{refused:?}");
 }
 
 #[test]
