@@ -23,7 +23,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A function that is given a `&mut PgConnection` may use it as well; outside a tx it is refused.
+//! A function that is given a `&mut PgConnection` may use it as well. Outside a tx it is refused, and sqlx
+//! knows only of those that its own `begin` opened.
 
 mod error;
 mod run;

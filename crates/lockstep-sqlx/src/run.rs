@@ -33,8 +33,7 @@ pub(crate) async fn sqlite(connection: &mut sqlx::SqliteConnection, question: Qu
     let set = |wait_ms: i64| AssertSqlSafe(format!("PRAGMA busy_timeout = {wait_ms}"));
     let before: i64 =
         sqlx::raw_sql("PRAGMA busy_timeout").fetch_one(&mut *connection).await?.try_get(0)?;
-    let wait_ms = wait.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i64;
-    sqlx::raw_sql(set(wait_ms)).execute(&mut *connection).await?;
+    sqlx::raw_sql(set(wait.as_millis() as i64)).execute(&mut *connection).await?;
     let answer = async { first!(connection, question.text) }.await;
     sqlx::raw_sql(set(before)).execute(&mut *connection).await?;
     answer

@@ -23,9 +23,15 @@ pub(super) fn lock_in(key: &Key, patience: Patience) -> Question {
     let busy_timeout = match patience {
         Patience::Yours => None,
         Patience::None => Some(Duration::ZERO),
-        Patience::Within(wait) => Some(wait),
+        Patience::Within(wait) => Some(whole_millis(wait)),
     };
     Question { text, busy_timeout }
+}
+
+/// As SQLite counts, which is in 31 bits; rounded up.
+fn whole_millis(wait: Duration) -> Duration {
+    let millis = wait.as_nanos().div_ceil(1_000_000);
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX).min(i32::MAX as u64))
 }
 
 /// `code` is an extended result code; its lowest byte is the plain one.
@@ -57,6 +63,12 @@ fn literal(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_wait_is_too_long_for_the_setting() {
+        assert_eq!(whole_millis(Duration::MAX), Duration::from_millis(i32::MAX as u64));
+        assert_eq!(whole_millis(Duration::from_nanos(1)), Duration::from_millis(1));
+    }
 
     #[test]
     fn codes_say_whether_waiting_could_have_helped() {

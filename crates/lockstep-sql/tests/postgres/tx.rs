@@ -276,6 +276,21 @@ async fn verify_and_lock_in_are_one_round_trip_each() {
 }
 
 #[tokio::test]
+async fn a_transaction_pooler_in_between_does_not_matter() {
+    let place = Place::new();
+    let mut db = place.through("LOCKSTEP_TEST_PGBOUNCER").admin().await;
+    let late = hold(&handle(&place).await, "ledger").await;
+    let mut tx = db.transaction().await.unwrap();
+    sql::verify(&mut tx, &late).await.unwrap();
+    sql::lock_in(&mut tx, &place.name).within(PATIENCE).await.unwrap();
+    tx.commit().await.unwrap();
+    lease_runs_out(&place).await;
+    let _next = hold(&handle(&place).await, "ledger").await;
+    let mut tx = db.transaction().await.unwrap();
+    assert_eq!(stale(sql::verify(&mut tx, &late).await), (1, 2));
+}
+
+#[tokio::test]
 async fn a_snapshot_from_before_the_take_over_is_refused_one_way_or_the_other() {
     let place = Place::new();
     let mut db = place.admin().await;
