@@ -23,7 +23,9 @@ use super::dialect::Pass;
 ///   share a name and a prefix share these rows: give them different prefixes.
 ///
 /// **Commit before you release the guard.** A release is a promise that nothing of yours is under
-/// way; after it the next holder neither waits for your tx nor shuts it out.
+/// way; after it the next holder neither waits for your tx nor shuts it out. If a commit has gone
+/// out and its answer is lost, or its future was dropped, it may still be under way: then
+/// [`leak`](Guard::leak) the guard instead, and whoever is next waits for the end of its lease and of your tx.
 ///
 /// ```no_run
 /// # async fn example(db: &mut tokio_postgres::Client, guard: lockstep_lock::Guard)
