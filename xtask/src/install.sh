@@ -58,10 +58,15 @@ install_with_fresh_lists_if_needed "$@"
 
 # Packages enable their services for the next boot. Those of this list were not installed before,
 # so nobody relies on them.
-if [ -d /run/systemd/system ]; then
-    for service in redis-server pgbouncer mariadb; do
-        case " $* " in
-        *" $service "* | *" $service-server "*) systemctl disable --quiet "$service" || true ;;
-        esac
-    done
-fi
+disable() {
+    if [ -d /run/systemd/system ]; then
+        systemctl disable --quiet "$1" || true
+    elif command -v update-rc.d >/dev/null; then
+        update-rc.d "$1" disable || true
+    fi
+}
+for service in redis-server pgbouncer mariadb; do
+    case " $* " in
+    *" $service "* | *" $service-server "*) disable "$service" ;;
+    esac
+done

@@ -82,7 +82,9 @@ impl From<LockError> for Failure {
                 Self::usage(message).hint("set it with `--ttl`")
             }
             LockError::TimedOut { .. } => Self::new(Code::NOT_ACQUIRED, error.to_string()),
-            LockError::Unmet { .. } => Self::usage(error.to_string()),
+            LockError::Unmet { .. } | LockError::Differs { .. } | LockError::Permits { .. } => {
+                Self::usage(error.to_string())
+            }
             LockError::Lost(_) | LockError::NotHeld { .. } => {
                 Self::new(Code::LOST, error.to_string())
             }

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::pin::pin;
 use std::time::Duration;
 
-use lockstep::{Guard, Key, LockError, Locks};
+use lockstep::{Guard, Key, LockError, Locks, Share};
 use rustix::process::Signal;
 
 use crate::console::Console;
@@ -26,6 +26,7 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// What is asked for.
 pub(crate) struct Terms<'a> {
     pub(crate) key: &'a Key,
+    pub(crate) share: Share,
     pub(crate) ttl: Duration,
     pub(crate) within: Option<Duration>,
     pub(crate) once: bool,
@@ -90,7 +91,7 @@ pub(crate) async fn leave(locks: &Locks, signals: &mut Signals, console: &Consol
 }
 
 async fn ask(locks: &Locks, terms: &Terms<'_>) -> Result<Guard, Failure> {
-    let Terms { key, ttl, within, once, label } = terms;
+    let Terms { key, share, ttl, within, once, label } = terms;
     let busy = |message: String, holder: Option<String>| {
         Failure::new(
             Code::NOT_ACQUIRED,
@@ -101,7 +102,7 @@ async fn ask(locks: &Locks, terms: &Terms<'_>) -> Result<Guard, Failure> {
         )
     };
     if *once {
-        let request = locks.try_lock(key.as_str()).ttl(*ttl).label(label);
+        let request = locks.try_share(key.as_str(), *share).ttl(*ttl).label(label);
         return match request.await? {
             Some(guard) => Ok(guard),
             None => {
@@ -110,7 +111,7 @@ async fn ask(locks: &Locks, terms: &Terms<'_>) -> Result<Guard, Failure> {
             }
         };
     }
-    let mut request = locks.lock(key.as_str()).ttl(*ttl).label(label);
+    let mut request = locks.share(key.as_str(), *share).ttl(*ttl).label(label);
     if let Some(within) = within {
         request = request.within(*within);
     }
@@ -138,5 +139,5 @@ async fn settle(locks: &Locks, plan: &Plan, guard: Guard) -> Result<Guard, Failu
 /// Who has it, if that can be found out.
 async fn holder(locks: &Locks, key: &Key) -> Option<String> {
     let lock = locks.inspect(key.as_str()).await.ok()??;
-    Some(held_by(&lock.holder?, wall_ms()))
+    held_by(&lock, wall_ms())
 }

@@ -47,7 +47,7 @@ fn holders_and_waiters_are_shown() {
     assert_eq!((&page["locks"][0]["name"], &page["more"]), (&"order:1".into(), &true.into()));
 
     let shown = world.run(&["locks", "show", "order:1"]).out;
-    for text in ["holder    a host", "lease     9.", "1.  a waiter, since 20"] {
+    for text in ["holder    a host", "lease     9.", "1.  a waiter, exclusive, since 20"] {
         assert!(shown.contains(text), "{text}: {shown}");
     }
     for holder in &mut holders {
@@ -60,7 +60,7 @@ fn holders_and_waiters_are_shown() {
 fn facts_are_told_for_people_for_programs_and_for_the_readme() {
     let world = World::new();
     let text = world.run(&["locks", "facts"]).out;
-    assert!(text.starts_with("store            sqlite\n"), "{text}");
+    assert!(text.starts_with("store             sqlite\n"), "{text}");
     let json: Value = serde_json::from_str(&world.run(&["locks", "facts", "--json"]).out).unwrap();
     assert_eq!((&json["store"], &json["fencing"]), (&"sqlite".into(), &"strong".into()));
     let rows = world.run(&["locks", "facts", "--markdown", "memory:", &world.store()]).out;

@@ -105,7 +105,7 @@ fn the_command_dies_with_lockstep() {
     // The pipe closes when nobody is left who could write to it.
     holder.until_silent();
     // Nobody gave it back; only the ttl frees it.
-    assert!(!world.show("job")["holder"].is_null());
+    assert!(!world.show("job")["holders"][0].is_null());
 }
 
 #[test]

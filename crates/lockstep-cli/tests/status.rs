@@ -25,9 +25,9 @@ fn the_command_knows_its_lock() {
     let (name, token, owner) = (holder.line(), holder.line(), holder.line());
     let lock = world.show("job");
     assert_eq!(name, "job");
-    assert_eq!(lock["holder"]["token"].to_string(), token);
-    assert_eq!(lock["holder"]["owner"], owner);
-    assert_eq!(lock["holder"]["label"], "me");
+    assert_eq!(lock["holders"][0]["token"].to_string(), token);
+    assert_eq!(lock["holders"][0]["owner"], owner);
+    assert_eq!(lock["holders"][0]["label"], "me");
     holder.say("go on");
     assert_eq!(holder.finish().code, Some(0));
 

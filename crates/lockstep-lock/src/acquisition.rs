@@ -75,6 +75,8 @@ pub enum Step {
         /// How many were before it when the store last said.
         ahead: Option<u64>,
     },
+    /// It is in use with another total.
+    Differs(u32),
     /// An operator has broken it.
     Broken(String),
     /// The store cannot be asked.
@@ -175,6 +177,10 @@ impl Acquisition {
             Answer::Busy => {
                 self.phase = Phase::Done;
                 Step::Busy
+            }
+            Answer::Differs { of } => {
+                self.phase = Phase::Done;
+                Step::Differs(of)
             }
             Answer::Broken { reason } => {
                 self.phase = Phase::Done;

@@ -13,6 +13,7 @@ use crate::error::{LockError, Lost};
 use crate::guard::{Guard, run_until};
 use crate::locks::Locks;
 use crate::request::{Request, Terms, options};
+use crate::share::Share;
 
 /// Several locks that are being asked for: set what matters, then `.await` it.
 ///
@@ -106,7 +107,8 @@ impl All {
         for key in keys? {
             let (locks, terms) = (locks.clone(), terms.clone());
             let within = deadline.map(|deadline| deadline.since(clock.now()));
-            let request = Request { locks, key: Ok(key), terms, within, wait };
+            let request =
+                Request { locks, key: Ok(key), share: Share::Exclusive, terms, within, wait };
             // One that is lost while another is waited for ends the whole.
             match held.run(request.acquire()).await?? {
                 Some(guard) => held.0.push(guard),

@@ -88,6 +88,10 @@ pub(crate) async fn acquire(
                 stake.settled();
                 return Ok(Outcome::Busy);
             }
+            Step::Differs(of) => {
+                stake.settled();
+                return Err(LockError::Differs { key: claim.key, asked: claim.share.of(), of });
+            }
             Step::TimedOut { ahead } => {
                 let waited = inner.clock.now().since(started);
                 counter!("lockstep_timeouts_total", "store" => inner.facts.store).increment(1);

@@ -2,7 +2,9 @@ use std::time::Duration;
 
 use lockstep_core::{Effect, Key, KeyError, StoreError};
 
+use crate::deadlock::Deadlock;
 use crate::facts::Need;
+use crate::share::{MAX_PERMITS, in_words};
 
 /// Why there is no lock, or no longer one. Each variant is something the caller does differently.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +25,45 @@ pub enum LockError {
         /// The store.
         store: &'static str,
     },
+    /// More permits than there are, none at all, or more than a lock can be made of.
+    #[error(
+        "{count} of {of} permits cannot be had: ask for at least 1 and at most all of them, and make a lock of at most {MAX_PERMITS}"
+    )]
+    Permits {
+        /// How many were asked for.
+        count: u32,
+        /// Of how many.
+        of: u32,
+    },
+    /// Somebody uses the lock with another total. All callers must say the same.
+    #[error("lock `{key}` is in use as {}; this caller asked for it as {}", in_words(*of), in_words(*asked))]
+    Differs {
+        /// The key.
+        key: Key,
+        /// The total that was asked for.
+        asked: u32,
+        /// The total it is in use with; [`WHOLE`](crate::store::WHOLE) for one that is not made of
+        /// permits.
+        of: u32,
+    },
+    /// This owner reads and wants to write. It must give the read lock back first: two readers who
+    /// both wait to become the writer would wait for each other for ever.
+    #[error(
+        "lock `{key}` is held for reading by this owner and cannot become a writer's: release it first"
+    )]
+    Upgrade {
+        /// The key.
+        key: Key,
+    },
+    /// Other guards of the same owner rely on what is to be given back.
+    #[error("lock `{key}` was entered again by its owner, who still relies on writing")]
+    Reentered {
+        /// The key.
+        key: Key,
+    },
+    /// Waiting would never end.
+    #[error(transparent)]
+    Deadlock(#[from] Deadlock),
     /// Somebody else had it until the time was up. "No" is not "broken".
     #[error("lock `{key}` was not free within {waited:?}{}", ahead.map(|n| format!(" ({n} waiting ahead)")).unwrap_or_default())]
     TimedOut {
@@ -62,7 +103,7 @@ impl LockError {
     /// Whether asking the same again can help.
     pub fn may_retry(&self) -> bool {
         match self {
-            Self::TimedOut { .. } | Self::Lost(_) => true,
+            Self::TimedOut { .. } | Self::Lost(_) | Self::Deadlock(_) => true,
             Self::Store(error) => error.may_retry(),
             _ => false,
         }

@@ -12,8 +12,15 @@ pub struct StoreFacts {
     pub scope: Scope,
     /// Whether waiters are served in the order they came.
     pub fair: bool,
+    /// Whether a lock can be shared, by readers or by who takes some of its permits.
+    pub shared: bool,
+    /// Whether it can tell who waits for what, so that a circle of waiters is found and refused.
+    pub deadlocks: bool,
     /// Whether a waiter is told at once when the lock is its own; otherwise it asks at intervals.
     pub push: bool,
+    /// Whether a lock passes on as soon as the connection of its holder's handle is lost, instead of
+    /// when its lease ends. Only where it was asked for: the holder has no early notice of it.
+    pub ends_with_connection: bool,
     /// Which clock judges leases.
     pub clock: &'static str,
     /// The shortest ttl it takes.
@@ -71,6 +78,10 @@ pub enum Need {
     Fair,
     /// Waiters told at once.
     Push,
+    /// Locks that readers and permits share.
+    Shared,
+    /// Circles of waiters found and refused.
+    Deadlocks,
 }
 
 impl StoreFacts {
@@ -81,6 +92,8 @@ impl StoreFacts {
             Need::Scope(least) => self.scope >= least,
             Need::Fair => self.fair,
             Need::Push => self.push,
+            Need::Shared => self.shared,
+            Need::Deadlocks => self.deadlocks,
         }
     }
 }
@@ -112,6 +125,8 @@ impl fmt::Display for Need {
             Self::Scope(least) => write!(f, "sharing across: {least}"),
             Self::Fair => f.write_str("fair waiting"),
             Self::Push => f.write_str("pushed wake-ups"),
+            Self::Shared => f.write_str("locks that are shared"),
+            Self::Deadlocks => f.write_str("finding circles of waiters"),
         }
     }
 }

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockstep_core::time::Moment;
 use lockstep_core::{Key, Lease, Owner, Token};
@@ -12,6 +13,7 @@ use crate::facts::Origin;
 use crate::keeper::Trust;
 use crate::leaked::Leaked;
 use crate::locks::Inner;
+use crate::share::Share;
 use crate::stake::Stake;
 use crate::store::{Claim, Release, Released};
 
@@ -40,9 +42,17 @@ pub(crate) struct Held {
     since: Moment,
     stake: Stake,
     claim: Claim,
+    downgraded: AtomicBool,
 }
 
 impl Held {
+    fn share(&self) -> Share {
+        match self.downgraded.load(Ordering::SeqCst) {
+            true => Share::Read,
+            false => self.claim.share,
+        }
+    }
+
     pub(crate) fn is_trusted(&self) -> bool {
         self.inner.clock.now() < self.trust.until()
     }
@@ -71,7 +81,9 @@ impl Guard {
         let trust = inner.keeper.keep(stake.hold().clone(), lease, limit);
         let since = inner.clock.now();
         let (key, owner) = (claim.key.clone(), claim.owner);
-        Self { held: Arc::new(Held { inner, key, owner, token, trust, since, stake, claim }) }
+        let downgraded = AtomicBool::new(false);
+        let held = Held { inner, key, owner, token, trust, since, stake, claim, downgraded };
+        Self { held: Arc::new(held) }
     }
 
     pub(crate) fn again(held: Arc<Held>) -> Self {
@@ -90,6 +102,11 @@ impl Guard {
     /// Who holds it.
     pub fn owner(&self) -> Owner {
         self.held.owner
+    }
+
+    /// How much of the lock it holds.
+    pub fn share(&self) -> Share {
+        self.held.share()
     }
 
     /// The fencing token, to be sent along with every write that the lock protects; `None` where
@@ -196,6 +213,45 @@ impl Guard {
         }
     }
 
+    /// Becomes a reader of a lock that is held for writing, and lets in the readers that wait. The
+    /// token stays the same. A reader's guard stays what it is. There is no way back:
+    /// see [`Locks::read`](crate::Locks::read).
+    ///
+    /// # Errors
+    /// [`LockError::Reentered`] if other guards of the same owner still rely on writing;
+    /// [`LockError::NotHeld`] if the lease had run out before. After a store error the outcome is
+    /// unknown: the guard may only be relied on for reading, and this may be called again.
+    ///
+    /// # Cancel safety
+    /// If dropped, the outcome is unknown, as after a store error.
+    pub async fn downgrade(&mut self) -> Result<(), LockError> {
+        let held = &self.held;
+        let key = || held.key.clone();
+        match held.claim.share {
+            Share::Exclusive => {}
+            Share::Read => return Ok(()),
+            Share::Permits { count, of } => return Err(LockError::Permits { count, of }),
+        }
+        // Before the count is read: who enters again sees it, or is seen here.
+        let before = held.downgraded.swap(true, Ordering::SeqCst);
+        if !before && Arc::strong_count(held) > 1 {
+            held.downgraded.store(false, Ordering::SeqCst);
+            return Err(LockError::Reentered { key: key() });
+        }
+        let inner = &held.inner;
+        let what = Release::Downgrade(held.stake.hold().clone());
+        let mut tried = false;
+        loop {
+            let verb = inner.store.release(&what);
+            match bounded(inner.facts.store, inner.op_timeout, verb).await {
+                Ok(Released::Done) => return Ok(()),
+                Ok(Released::NotHeld) => return Err(LockError::NotHeld { key: key() }),
+                Err(error) if error.may_retry() && !tried => tried = true,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     /// Stops looking after the lock without giving it back, and names it so that somebody else
     /// can [`adopt`](crate::Locks::adopt) it, in this process or in another. Unless adopted, it
     /// runs out by itself.
@@ -208,7 +264,8 @@ impl Guard {
             Ok(mut held) => {
                 held.inner.keeper.forget(held.stake.hold().id);
                 held.stake.settled();
-                Ok(Leaked { claim: held.claim.clone(), token: held.token })
+                let claim = Claim { share: held.share(), ..held.claim.clone() };
+                Ok(Leaked { claim, token: held.token })
             }
         }
     }
@@ -243,6 +300,7 @@ impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
             .field("key", self.key())
+            .field("share", &self.share())
             .field("token", &self.token())
             .field("trusted", &self.is_trusted())
             .finish_non_exhaustive()

@@ -28,11 +28,11 @@ impl Leaked {
     }
 }
 
-/// `1 <claim> <owner> <ttl ms> <token or -> <key>`: the key is last because it may have spaces.
+/// `1 <claim> <owner> <ttl ms> <share> <token or -> <key>`: the key is last because it may have spaces.
 impl fmt::Display for Leaked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Claim { id, owner, ttl, key, .. } = &self.claim;
-        write!(f, "1 {id} {owner} {} ", ttl.as_millis())?;
+        let Claim { id, owner, ttl, share, key, .. } = &self.claim;
+        write!(f, "1 {id} {owner} {} {share} ", ttl.as_millis())?;
         match self.token {
             Some(token) => write!(f, "{token} {key}"),
             None => write!(f, "- {key}"),
@@ -42,7 +42,7 @@ impl fmt::Display for Leaked {
 
 /// A text that is not a leaked lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a leaked lock: expected `1 CLAIM OWNER TTL_MS TOKEN KEY`")]
+#[error("not a leaked lock: expected `1 CLAIM OWNER TTL_MS SHARE TOKEN KEY`")]
 pub struct ParseLeakedError;
 
 impl FromStr for Leaked {
@@ -50,7 +50,7 @@ impl FromStr for Leaked {
 
     fn from_str(text: &str) -> Result<Self, ParseLeakedError> {
         let fail = |_| ParseLeakedError;
-        let mut parts = text.splitn(6, ' ');
+        let mut parts = text.splitn(7, ' ');
         let mut part = || parts.next().ok_or(ParseLeakedError);
         if part()? != "1" {
             return Err(ParseLeakedError);
@@ -58,12 +58,13 @@ impl FromStr for Leaked {
         let id = part()?.parse().map_err(|_| ParseLeakedError)?;
         let owner = part()?.parse().map_err(|_| ParseLeakedError)?;
         let ttl = Duration::from_millis(part()?.parse().map_err(fail)?);
+        let share = part()?.parse().map_err(|_| ParseLeakedError)?;
         let token = match part()? {
             "-" => None,
             number => Some(Token::new(number.parse().map_err(fail)?)),
         };
         let key = Key::new(part()?).map_err(|_| ParseLeakedError)?;
-        let claim = Claim { id, key, owner, label: Label::default(), ttl, wait: false };
+        let claim = Claim { id, key, owner, label: Label::default(), share, ttl, wait: false };
         Ok(Self { claim, token })
     }
 }
@@ -73,6 +74,7 @@ mod tests {
     use lockstep_core::{ClaimId, Owner};
 
     use super::*;
+    use crate::share::Share;
 
     #[test]
     fn survives_its_text() {
@@ -81,6 +83,7 @@ mod tests {
             key: Key::new("a b  c ").unwrap(),
             owner: Owner::new(),
             label: Label::default(),
+            share: Share::Permits { count: 2, of: 5 },
             ttl: Duration::from_secs(3),
             wait: false,
         };

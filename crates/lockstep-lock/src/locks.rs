@@ -7,14 +7,17 @@ use lockstep_core::{Drift, Key, Label, Lease};
 use crate::all::{LockAllRequest, TryLockAllRequest};
 use crate::clock::SystemClock;
 use crate::drive::bounded;
+use crate::election::Election;
 use crate::error::{LockError, Lost, LostCause};
 use crate::facts::{Need, StoreFacts};
 use crate::guard::Guard;
 use crate::inbox::Inbox;
 use crate::keeper::{self, Keeper};
 use crate::leaked::Leaked;
+use crate::permits::Permits;
 use crate::reentry::Reentry;
 use crate::request::{LockRequest, TryLockRequest};
+use crate::share::Share;
 use crate::stake::Stake;
 use crate::store::{Connect, LockStore, LockView, Page, Query, Release, Released, Renewal};
 
@@ -127,12 +130,84 @@ impl Locks {
 
     /// Asks for a lock and waits for it, in the order of arrival.
     pub fn lock(&self, name: impl AsRef<str>) -> LockRequest {
-        LockRequest::new(self, name.as_ref())
+        LockRequest::new(self, name.as_ref(), Share::Exclusive)
     }
 
     /// Asks once; `None` means that somebody else has it, or waits for it.
     pub fn try_lock(&self, name: impl AsRef<str>) -> TryLockRequest {
-        TryLockRequest::new(self, name.as_ref())
+        TryLockRequest::new(self, name.as_ref(), Share::Exclusive)
+    }
+
+    /// Asks for a lock that any number of readers hold together, and waits for it. Readers and
+    /// writers are served in the order they came, so neither starves: a reader does not pass a
+    /// writer that waits. All readers up to the next writer are granted together.
+    ///
+    /// A reader cannot become a writer without releasing first: two who tried would wait for each
+    /// other for ever. A writer can become a reader: [`Guard::downgrade`].
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let locks = lockstep_lock::Locks::open(lockstep_lock::memory::Memory::new()).await?;
+    /// let (one, other) = (locks.read("prices").await?, locks.read("prices").await?);
+    /// assert!(locks.try_lock("prices").await?.is_none());
+    /// one.release().await?;
+    /// other.release().await?;
+    /// let mut guard = locks.write("prices").await?;
+    /// // change them, and then let readers in
+    /// guard.downgrade().await?;
+    /// assert!(locks.try_read("prices").await?.is_some());
+    /// # Ok::<(), lockstep_lock::LockError>(()) }).unwrap();
+    /// ```
+    pub fn read(&self, name: impl AsRef<str>) -> LockRequest {
+        LockRequest::new(self, name.as_ref(), Share::Read)
+    }
+
+    /// Asks once; `None` means that a writer has it, or waits for it.
+    pub fn try_read(&self, name: impl AsRef<str>) -> TryLockRequest {
+        TryLockRequest::new(self, name.as_ref(), Share::Read)
+    }
+
+    /// Another name of [`lock`](Self::lock), for locks that have readers too.
+    pub fn write(&self, name: impl AsRef<str>) -> LockRequest {
+        self.lock(name)
+    }
+
+    /// A lock that is made of `of` permits: together, at most so many are held at a time. All
+    /// callers must say the same total, or they get [`LockError::Differs`]; it may change when
+    /// nobody holds any.
+    ///
+    /// The tokens of permits tell holders apart, but a fence that compares them cannot be used:
+    /// several hold at the same time.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let locks = lockstep_lock::Locks::open(lockstep_lock::memory::Memory::new()).await?;
+    /// let printers = locks.permits("printers", 5);
+    /// let three = printers.acquire(3).await?;
+    /// assert!(printers.try_acquire(3).await?.is_none());
+    /// let two = printers.acquire(2).await?;
+    /// # three.release().await?;
+    /// # two.release().await?;
+    /// # Ok::<(), lockstep_lock::LockError>(()) }).unwrap();
+    /// ```
+    pub fn permits(&self, name: impl AsRef<str>, of: u32) -> Permits {
+        Permits::new(self, name.as_ref(), of)
+    }
+
+    /// Asks for a share that is only known when the program runs, and waits for it.
+    pub fn share(&self, name: impl AsRef<str>, share: Share) -> LockRequest {
+        LockRequest::new(self, name.as_ref(), share)
+    }
+
+    /// The same without waiting.
+    pub fn try_share(&self, name: impl AsRef<str>, share: Share) -> TryLockRequest {
+        TryLockRequest::new(self, name.as_ref(), share)
+    }
+
+    /// An election: one of those who campaign leads, and its [term](crate::Leadership::term) is the
+    /// token of the lock of that name. Only stores that can count may elect.
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(self, name.as_ref())
     }
 
     /// Asks for several locks at once and waits until it has all of them. If it fails, it has none.
@@ -204,12 +279,18 @@ impl Locks {
         let renewed = bounded(inner.facts.store, inner.op_timeout, inner.store.renew(&holds));
         let cause = match renewed.await?.pop() {
             Some(Renewal::Renewed) => {
+                if inner.facts.ends_with_connection {
+                    // From now on it lives with this handle's connection, not with the other's.
+                    let verb = inner.store.acquire(&claim);
+                    bounded(inner.facts.store, inner.op_timeout, verb).await?;
+                }
                 let lease = Lease::new(asked_at, claim.ttl, inner.drift);
                 let stake = Stake::held(inner.keeper.clone(), claim.hold());
                 let entry = inner.reentry.entry(&claim.key, claim.owner);
+                let counted = matches!(claim.share, Share::Permits { .. });
                 let guard = Guard::new(Arc::clone(inner), claim, stake, token, lease, Moment::MAX);
                 // From here on its owner enters again, instead of waiting for itself.
-                if let Some(turn) = entry.try_turn() {
+                if let Some(turn) = entry.try_turn().filter(|_| !counted) {
                     turn.entered(&guard);
                 }
                 return Ok(guard);

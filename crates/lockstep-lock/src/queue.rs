@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use lockstep_core::time::Moment;
-use lockstep_core::{Key, Token};
+use lockstep_core::{ClaimId, Key, Owner, Token};
 
+use crate::share::{Share, WHOLE};
 use crate::store::{
     Answer, Claim, Hold, HolderView, LockView, Page, Query, Release, Released, Renewal, WaiterView,
 };
@@ -19,16 +20,20 @@ pub struct Table {
 }
 
 /// A row stays when its lock is free: its token must only grow.
+///
+/// All who hold it or wait for it agree on its total; those who hold it take no more than that
+/// together; and who waits is not before somebody that lives and came earlier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Row {
     token: u64,
-    holder: Option<Holder>,
+    holders: Vec<Holder>,
     queue: VecDeque<Waiter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Holder {
     claim: Claim,
+    token: u64,
     until: Moment,
     since_ms: u64,
     broken: Option<String>,
@@ -61,19 +66,19 @@ pub struct Now {
 
 impl Table {
     /// See [`LockStore::acquire`](crate::store::LockStore::acquire).
-    pub fn acquire(&mut self, now: Now, claim: &Claim) -> (Answer, Option<Told>) {
+    pub fn acquire(&mut self, now: Now, claim: &Claim) -> (Answer, Vec<Told>) {
         let row = self.rows.entry(claim.key.clone()).or_default();
-        let told = row.heal(now);
+        let mut told = row.heal(now);
         let answer = row.ask(now, claim);
         // Telling the asker what its own answer already says would only wake it twice.
-        let told = told.filter(|told| !matches!(told, Told::Granted(to, _) if to.id == claim.id));
+        told.retain(|told| !matches!(told, Told::Granted(to, _) if to.id == claim.id));
         (answer, told)
     }
 
     /// See [`LockStore::renew`](crate::store::LockStore::renew).
     pub fn renew(&mut self, now: Now, hold: &Hold) -> Renewal {
-        let holder = self.rows.get_mut(&hold.key).and_then(|row| row.holder.as_mut());
-        match holder.filter(|holder| holder.claim.id == hold.id && now.moment < holder.until) {
+        let holder = self.rows.get_mut(&hold.key).and_then(|row| row.holder(hold.id));
+        match holder.filter(|holder| now.moment < holder.until) {
             None => Renewal::Lost,
             Some(Holder { broken: Some(reason), .. }) => Renewal::Broken { reason: reason.clone() },
             Some(holder) => {
@@ -85,27 +90,23 @@ impl Table {
 
     /// See [`LockStore::release`](crate::store::LockStore::release).
     pub fn release(&mut self, now: Now, what: &Release) -> (Released, Vec<Told>) {
-        let key = match what {
-            Release::Mine(hold) => &hold.key,
-            Release::Break { key, .. } => key,
-        };
-        let Some(row) = self.rows.get_mut(key) else { return (Released::NotHeld, vec![]) };
+        let Some(row) = self.rows.get_mut(what.key()) else { return (Released::NotHeld, vec![]) };
         // Not healed before: an operator who breaks a holder that has run out must not hit the
         // innocent one that is next.
         row.expire(now);
         let mut told = vec![];
-        let released = match what {
-            Release::Mine(hold) => row.give_back(hold),
+        let done = match what {
+            Release::Mine(hold) => row.give_back(now, hold.id),
+            Release::Downgrade(hold) => row.downgrade(hold.id),
             Release::Break { reason, now: false, .. } => row.mark_broken(reason),
             Release::Break { reason, now: true, .. } => {
-                let lost = row.holder.take();
-                let released = if lost.is_some() { Released::Done } else { Released::NotHeld };
-                told.extend(lost.map(|holder| Told::Lost(holder.claim, reason.clone())));
-                released
+                let lost = std::mem::take(&mut row.holders);
+                told.extend(lost.into_iter().map(|h| Told::Lost(h.claim, reason.clone())));
+                !told.is_empty()
             }
         };
         told.extend(row.heal(now));
-        (released, told)
+        (if done { Released::Done } else { Released::NotHeld }, told)
     }
 
     /// See [`LockStore::inspect`](crate::store::LockStore::inspect).
@@ -114,6 +115,11 @@ impl Table {
             Query::One(key) => {
                 let view = self.rows.get(key).and_then(|row| row.view(now, key, true));
                 Page { locks: view.into_iter().collect(), more: false }
+            }
+            Query::WaitedForBy(owner) => {
+                let waited = self.rows.iter().filter(|(_, row)| row.is_waited_for_by(now, *owner));
+                let locks = waited.filter_map(|(key, row)| row.view(now, key, true)).collect();
+                Page { locks, more: false }
             }
             Query::All { prefix, limit } => {
                 let mut locks: Vec<LockView> = self
@@ -132,47 +138,75 @@ impl Table {
 }
 
 impl Row {
-    /// Ends a lease that has run out, forgets dead waiters at the head of the queue, and grants
-    /// a free lock to the first that lives.
-    fn heal(&mut self, now: Now) -> Option<Told> {
+    /// Ends leases that have run out, forgets dead waiters at the head of the queue, and grants the
+    /// first that live, as many as fit.
+    fn heal(&mut self, now: Now) -> Vec<Told> {
         self.expire(now);
-        if self.holder.is_some() {
-            return None;
+        let mut told = vec![];
+        while let Some(next) = self.queue.front() {
+            let lives = now.moment < next.until;
+            if lives && !self.fits(next.claim.share) {
+                break;
+            }
+            let next = self.queue.pop_front().expect("invariant: there is a front");
+            if lives {
+                let token = self.grant(now, &next.claim);
+                told.push(Told::Granted(next.claim, token));
+            }
         }
-        let next = std::iter::from_fn(|| self.queue.pop_front()).find(|w| now.moment < w.until)?;
-        let token = self.grant(now, &next.claim);
-        Some(Told::Granted(next.claim, token))
+        told
     }
 
     fn expire(&mut self, now: Now) {
-        self.holder.take_if(|holder| holder.until <= now.moment);
+        self.holders.retain(|holder| now.moment < holder.until);
+    }
+
+    fn fits(&self, share: Share) -> bool {
+        let used: u64 = self.holders.iter().map(|h| u64::from(h.claim.share.weight())).sum();
+        used + u64::from(share.weight()) <= u64::from(share.of())
+    }
+
+    fn holder(&mut self, id: ClaimId) -> Option<&mut Holder> {
+        self.holders.iter_mut().find(|holder| holder.claim.id == id)
     }
 
     fn ask(&mut self, now: Now, claim: &Claim) -> Answer {
-        match &mut self.holder {
-            None => Answer::Granted { token: Some(self.grant(now, claim)) },
-            Some(holder) if holder.claim.id == claim.id => match &holder.broken {
-                Some(reason) => Answer::Broken { reason: reason.clone() },
-                None => {
-                    holder.until = now.moment + claim.ttl;
-                    Answer::Granted { token: Some(Token::new(self.token)) }
-                }
-            },
-            Some(_) if !claim.wait => Answer::Busy,
-            Some(holder) => {
-                let holder_left = holder.until.since(now.moment);
-                let place = self.enqueue(now, claim);
-                let live = |waiter: &&Waiter| now.moment < waiter.until;
-                let ahead = self.queue.range(..place).filter(live).count() as u64;
-                Answer::Queued { ahead, holder_left, behind: Some(Token::new(self.token)) }
+        if let Some(holder) = self.holder(claim.id) {
+            if let Some(reason) = &holder.broken {
+                return Answer::Broken { reason: reason.clone() };
             }
+            holder.until = now.moment + claim.ttl;
+            return Answer::Granted { token: Some(Token::new(holder.token)) };
         }
+        if let Some(holder) = self.holders.first()
+            && holder.claim.share.of() != claim.share.of()
+        {
+            return Answer::Differs { of: holder.claim.share.of() };
+        }
+        // The row is healed: whoever is first in the queue lives and does not fit.
+        if self.queue.is_empty() && self.fits(claim.share) {
+            return Answer::Granted { token: Some(self.grant(now, claim)) };
+        }
+        if !claim.wait {
+            return Answer::Busy;
+        }
+        let ends = self.holders.iter().map(|holder| holder.until).min().unwrap_or(now.moment);
+        let place = self.enqueue(now, claim);
+        let live = |waiter: &&Waiter| now.moment < waiter.until;
+        let ahead = self.queue.range(..place).filter(live).count() as u64;
+        let holder_left = ends.since(now.moment);
+        Answer::Queued { ahead, holder_left, behind: Some(Token::new(self.token)) }
     }
 
+    /// Readers that hold together have one token: it says after which writer they read. Everybody
+    /// else gets one of its own.
     fn grant(&mut self, now: Now, claim: &Claim) -> Token {
-        self.token += 1;
-        self.holder = Some(Holder {
+        if claim.share != Share::Read || self.holders.is_empty() {
+            self.token += 1;
+        }
+        self.holders.push(Holder {
             claim: claim.clone(),
+            token: self.token,
             until: now.moment + claim.ttl,
             since_ms: now.wall_ms,
             broken: None,
@@ -195,34 +229,41 @@ impl Row {
         self.queue.len() - 1
     }
 
-    fn give_back(&mut self, hold: &Hold) -> Released {
-        if self.holder.as_ref().is_some_and(|holder| holder.claim.id == hold.id) {
-            self.holder = None;
-            return Released::Done;
-        }
-        match self.queue.iter().position(|waiter| waiter.claim.id == hold.id) {
-            Some(place) => {
-                self.queue.remove(place);
-                Released::Done
+    /// A place whose lease has run out is not there any more, whether or not it was forgotten yet.
+    fn give_back(&mut self, now: Now, id: ClaimId) -> bool {
+        let before = self.holders.len();
+        self.holders.retain(|holder| holder.claim.id != id);
+        let place = self.queue.iter().position(|waiter| waiter.claim.id == id);
+        let waiter = place.and_then(|place| self.queue.remove(place));
+        self.holders.len() < before || waiter.is_some_and(|waiter| now.moment < waiter.until)
+    }
+
+    fn downgrade(&mut self, id: ClaimId) -> bool {
+        match self.holder(id) {
+            Some(holder) if holder.claim.share.of() == WHOLE => {
+                holder.claim.share = Share::Read;
+                true
             }
-            None => Released::NotHeld,
+            _ => false,
         }
     }
 
-    fn mark_broken(&mut self, reason: &str) -> Released {
-        match &mut self.holder {
-            Some(holder) => {
-                holder.broken = Some(reason.to_owned());
-                Released::Done
-            }
-            None => Released::NotHeld,
+    fn mark_broken(&mut self, reason: &str) -> bool {
+        for holder in &mut self.holders {
+            holder.broken = Some(reason.to_owned());
         }
+        !self.holders.is_empty()
+    }
+
+    fn is_waited_for_by(&self, now: Now, owner: Owner) -> bool {
+        self.queue.iter().any(|waiter| waiter.claim.owner == owner && now.moment < waiter.until)
     }
 
     fn view(&self, now: Now, key: &Key, particulars: bool) -> Option<LockView> {
-        let holder = self.holder.as_ref().filter(|holder| now.moment < holder.until);
+        let holders = self.holders.iter().filter(|holder| now.moment < holder.until);
+        let holders: Vec<HolderView> = holders.map(|holder| holder.view(now)).collect();
         let live: Vec<&Waiter> = self.queue.iter().filter(|w| now.moment < w.until).collect();
-        if holder.is_none() && live.is_empty() {
+        if holders.is_empty() && live.is_empty() {
             return None;
         }
         let waiting = live.len() as u64;
@@ -230,22 +271,25 @@ impl Row {
             claim: waiter.claim.id,
             owner: waiter.claim.owner,
             label: waiter.claim.label.clone(),
+            share: waiter.claim.share,
             since_ms: waiter.since_ms,
         });
-        Some(LockView {
-            key: key.clone(),
-            holder: holder.map(|holder| HolderView {
-                claim: holder.claim.id,
-                owner: holder.claim.owner,
-                label: holder.claim.label.clone(),
-                token: Some(Token::new(self.token)),
-                since_ms: holder.since_ms,
-                left: holder.until.since(now.moment),
-                broken: holder.broken.clone(),
-            }),
-            waiting,
-            waiters: waiters.collect(),
-        })
+        Some(LockView { key: key.clone(), holders, waiting, waiters: waiters.collect() })
+    }
+}
+
+impl Holder {
+    fn view(&self, now: Now) -> HolderView {
+        HolderView {
+            claim: self.claim.id,
+            owner: self.claim.owner,
+            label: self.claim.label.clone(),
+            share: self.claim.share,
+            token: Some(Token::new(self.token)),
+            since_ms: self.since_ms,
+            left: self.until.since(now.moment),
+            broken: self.broken.clone(),
+        }
     }
 }
 

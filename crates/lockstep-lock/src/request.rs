@@ -6,10 +6,13 @@ use futures_util::future::BoxFuture;
 use lockstep_core::time::Moment;
 use lockstep_core::{ClaimId, Key, KeyError, Label, Owner};
 
+use crate::deadlock;
 use crate::drive::{self, Outcome};
 use crate::error::LockError;
+use crate::facts::Need;
 use crate::guard::Guard;
 use crate::locks::{Defaults, Locks};
+use crate::share::Share;
 use crate::store::Claim;
 
 /// A lock that is being asked for: set what matters, then `.await` it.
@@ -28,6 +31,7 @@ pub struct TryLockRequest(Request);
 pub(crate) struct Request {
     pub(crate) locks: Locks,
     pub(crate) key: Result<Key, KeyError>,
+    pub(crate) share: Share,
     pub(crate) terms: Terms,
     pub(crate) within: Option<Duration>,
     pub(crate) wait: bool,
@@ -87,8 +91,8 @@ options!(LockRequest);
 options!(TryLockRequest);
 
 impl LockRequest {
-    pub(crate) fn new(locks: &Locks, name: &str) -> Self {
-        Self(Request::new(locks, name, true))
+    pub(crate) fn new(locks: &Locks, name: &str, share: Share) -> Self {
+        Self(Request::new(locks, name, share, true))
     }
 
     /// Waits at most this long, store and all; the default is for ever.
@@ -122,8 +126,8 @@ impl LockRequest {
 }
 
 impl TryLockRequest {
-    pub(crate) fn new(locks: &Locks, name: &str) -> Self {
-        Self(Request::new(locks, name, false))
+    pub(crate) fn new(locks: &Locks, name: &str, share: Share) -> Self {
+        Self(Request::new(locks, name, share, false))
     }
 }
 
@@ -132,10 +136,7 @@ impl IntoFuture for LockRequest {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async {
-            let guard = self.0.acquire().await?;
-            Ok(guard.expect("invariant: a claim that waits is never answered busy"))
-        })
+        Box::pin(self.0.acquire_or_wait())
     }
 }
 
@@ -149,19 +150,27 @@ impl IntoFuture for TryLockRequest {
 }
 
 impl Request {
-    fn new(locks: &Locks, name: &str, wait: bool) -> Self {
+    pub(crate) fn new(locks: &Locks, name: &str, share: Share, wait: bool) -> Self {
         Self {
             locks: locks.clone(),
             key: Key::new(name),
+            share,
             terms: Terms::of(locks),
             within: None,
             wait,
         }
     }
 
+    /// For one that waits.
+    pub(crate) async fn acquire_or_wait(self) -> Result<Guard, LockError> {
+        let guard = self.acquire().await?;
+        Ok(guard.expect("invariant: a claim that waits is never answered busy"))
+    }
+
     pub(crate) async fn acquire(self) -> Result<Option<Guard>, LockError> {
         let key = self.key.clone()?;
         let inner = &self.locks.inner;
+        self.check_share()?;
         inner.check_ttl(self.terms.ttl)?;
         if inner.keeper.is_closed() {
             return Err(LockError::Closed);
@@ -173,6 +182,10 @@ impl Request {
             // Nobody has named it, so nobody can enter again as it: any value of its own will do.
             return self.ask(id, key, Owner::from_u128(id.as_u128()), deadline).await;
         };
+        if matches!(self.share, Share::Permits { .. }) {
+            // Permits are counted: having some is no reason not to need more.
+            return self.ask(id, key, owner, deadline).await;
+        }
 
         let entry = inner.reentry.entry(&key, owner);
         let turn = match (self.wait, deadline) {
@@ -190,6 +203,9 @@ impl Request {
             },
         };
         if let Some(guard) = turn.enter_again() {
+            if self.share == Share::Exclusive && guard.share() == Share::Read {
+                return Err(LockError::Upgrade { key });
+            }
             return Ok(Some(guard));
         }
         let guard = self.ask(id, key, owner, deadline).await?;
@@ -197,6 +213,18 @@ impl Request {
             turn.entered(guard);
         }
         Ok(guard)
+    }
+
+    fn check_share(&self) -> Result<(), LockError> {
+        if self.share != Share::Exclusive {
+            self.locks.require(Need::Shared)?;
+        }
+        match self.share {
+            Share::Permits { count, of } if Share::from_numbers(count, of) != Some(self.share) => {
+                Err(LockError::Permits { count, of })
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn ask(
@@ -208,11 +236,24 @@ impl Request {
     ) -> Result<Option<Guard>, LockError> {
         let inner = &self.locks.inner;
         let Terms { ttl, label, .. } = self.terms.clone();
-        let claim = Claim { id, key, owner, label, ttl, wait: self.wait };
+        let claim = Claim { id, key, owner, label, share: self.share, ttl, wait: self.wait };
         let span = tracing::debug_span!("lock", key = %claim.key, claim = %claim.id);
         let asked =
             tracing::Instrument::instrument(drive::acquire(inner, claim.clone(), deadline), span);
-        match asked.await? {
+        // Only an owner that was named can hold something else.
+        let looks = self.wait && self.terms.owner.is_some() && inner.facts.deadlocks;
+        let deadlock = async {
+            match looks {
+                true => deadlock::watch(inner, owner, id).await,
+                false => std::future::pending().await,
+            }
+        };
+        let outcome = tokio::select! {
+            biased;
+            outcome = asked => outcome?,
+            deadlock = deadlock => return Err(deadlock.into()),
+        };
+        match outcome {
             Outcome::Busy => Ok(None),
             Outcome::Held { stake, token, lease } => {
                 let limit = match self.terms.max_hold {

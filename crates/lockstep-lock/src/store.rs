@@ -9,6 +9,8 @@ use lockstep_core::{ClaimId, Key, Label, Owner, StoreError, Token};
 
 use crate::facts::StoreFacts;
 use crate::inbox::Inbox;
+use crate::share::Share;
+pub use crate::share::WHOLE;
 
 /// The longest list that [`LockStore::renew`] is called with.
 pub const RENEW_BATCH: usize = 500;
@@ -36,8 +38,12 @@ pub trait LockStore: Send + Sync + 'static {
     /// Asks once. Idempotent per claim id: the holder gets its grant again with the same token
     /// and a fresh ttl; a waiter keeps its place and gets a fresh waiter's lease of one ttl.
     ///
-    /// Every ask also heals the lock: if the holder's lease has run out, the first waiter whose
-    /// own lease lives is granted, whoever asked.
+    /// Waiters are served strictly in the order they came, whatever share of the lock they want:
+    /// nobody is granted anything while somebody who came earlier, and lives, waits. All that fit
+    /// together are granted together.
+    ///
+    /// Every ask also heals the lock: what holders whose leases have run out leave is granted to the
+    /// first waiters whose own leases live, whoever asked.
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Answer>;
 
     /// Extends each hold by its full ttl from now, if it is still the holder's and neither run out
@@ -45,9 +51,9 @@ pub trait LockStore: Send + Sync + 'static {
     /// [`RENEW_BATCH`] of them. This is the only proof of still holding.
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> Verb<'a, Vec<Renewal>>;
 
-    /// Gives back a hold or a place in the queue, or breaks somebody else's. A hold that is given
-    /// back passes in the same step to the first waiter whose lease lives, and only that one is
-    /// signalled.
+    /// Gives back a hold, a part of it or a place in the queue, or breaks somebody else's. What is
+    /// given back passes in the same step to the first waiters whose leases live, as many as fit,
+    /// and only those are signalled.
     fn release<'a>(&'a self, what: &'a Release) -> Verb<'a, Released>;
 
     /// Looks without changing anything.
@@ -65,10 +71,22 @@ pub struct Claim {
     pub owner: Owner,
     /// Who asks, for people.
     pub label: Label,
+    /// How much of the lock is asked for.
+    pub share: Share,
     /// How long the store lets the lease, and the waiter's lease, live.
     pub ttl: Duration,
     /// Whether to take a place in the queue if the lock is not free.
     pub wait: bool,
+}
+
+impl Release {
+    /// The key it is about.
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Mine(hold) | Self::Downgrade(hold) => &hold.key,
+            Self::Break { key, .. } => key,
+        }
+    }
 }
 
 impl Claim {
@@ -102,15 +120,21 @@ pub enum Answer {
         /// How many live places are before it. Where counting costs, more than 15 is an estimate
         /// that may count the dead, and 100 means 100 or more.
         ahead: u64,
-        /// What is left of the holder's lease.
+        /// What is left of the holder's lease; of several, of the one that ends first.
         holder_left: Duration,
-        /// The token of the holder it waits behind (every store that counts must say it): a
+        /// The token of the last grant before it (every store that counts must say it): a
         /// pushed grant whose token is not larger is an old one that came late, for a lease that
         /// has passed on since.
         behind: Option<Token>,
     },
     /// Somebody else has it, or waits for it, and this claim did not want to wait.
     Busy,
+    /// The lock is in use with another total: see [`Share::of`]. Whoever asks must have meant another
+    /// lock, or has another configuration.
+    Differs {
+        /// The total it is in use with.
+        of: u32,
+    },
     /// This claim held the lock, and an operator has broken it.
     Broken {
         /// The operator's words.
@@ -137,6 +161,8 @@ pub enum Renewal {
 pub enum Release {
     /// My hold, or my place in the queue.
     Mine(Hold),
+    /// All but a reader's share of my exclusive hold. What is a reader's already stays one.
+    Downgrade(Hold),
     /// Whoever holds the key loses it.
     Break {
         /// The key.
@@ -163,6 +189,9 @@ pub enum Released {
 pub enum Query {
     /// One lock, with its waiters in order.
     One(Key),
+    /// The locks that this owner waits for, with their waiters in order. Only asked where
+    /// [`StoreFacts::deadlocks`] says that the store can tell.
+    WaitedForBy(Owner),
     /// Every lock that is held or waited for and whose name starts like this, in order of names,
     /// without the waiters' particulars.
     All {
@@ -187,15 +216,22 @@ pub struct Page {
 pub struct LockView {
     /// Its name.
     pub key: Key,
-    /// Who holds it.
-    pub holder: Option<HolderView>,
+    /// Who holds it, in the order of their grants: one, or several that share it.
+    pub holders: Vec<HolderView>,
     /// How many wait whose leases live.
     pub waiting: u64,
     /// Who waits, in the order they will be served (only when one lock was asked for).
     pub waiters: Vec<WaiterView>,
 }
 
-/// The holder of a lock.
+impl LockView {
+    /// Its holder; of several that share it, the one that was granted first.
+    pub fn holder(&self) -> Option<&HolderView> {
+        self.holders.first()
+    }
+}
+
+/// A holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderView {
     /// The claim.
@@ -204,6 +240,8 @@ pub struct HolderView {
     pub owner: Owner,
     /// The owner, for people.
     pub label: Label,
+    /// How much of it.
+    pub share: Share,
     /// The fencing token.
     pub token: Option<Token>,
     /// Since when, in milliseconds of the store's wall clock. For display only.
@@ -223,6 +261,8 @@ pub struct WaiterView {
     pub owner: Owner,
     /// The owner, for people.
     pub label: Label,
+    /// How much of the lock it wants.
+    pub share: Share,
     /// Since when, in milliseconds of the store's wall clock. For display only.
     pub since_ms: u64,
 }

@@ -11,6 +11,7 @@ use lockstep_core::time::Moment;
 use lockstep_core::{
     ClaimId, Drift, Effect, ErrorKind, Key, Label, Lease, Owner, StoreError, Token,
 };
+use lockstep_lock::Share;
 use lockstep_lock::acquisition::{Acquisition, Event, Step, Terms};
 use lockstep_lock::queue::{Now, Table, Told};
 use lockstep_lock::store::{Answer, Claim, Release};
@@ -22,10 +23,13 @@ const TTL: Duration = Duration::from_secs(3);
 /// How much the checker may try.
 #[derive(Clone, Copy)]
 struct Bounds {
-    clients: usize,
+    /// What each client asks for.
+    clients: &'static [Share],
     ticks: u64,
     losses: u8,
     leavers: u8,
+    /// How many writers may become readers.
+    downgrades: u8,
 }
 
 struct Queue(Bounds);
@@ -38,6 +42,7 @@ struct World {
     net: Vec<Message>,
     losses: u8,
     leavers: u8,
+    downgrades: u8,
     /// The largest token that any client was told it holds.
     newest: u64,
     disorder: bool,
@@ -45,6 +50,7 @@ struct World {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Client {
+    share: Share,
     machine: Acquisition,
     phase: Phase,
     /// Replies to older requests are ignored, as a dropped future ignores them.
@@ -69,6 +75,7 @@ enum Message {
     Reply { client: usize, request: u8, answer: Reply },
     Push { client: usize, token: u64 },
     GiveBack { client: usize },
+    Downgrade { client: usize },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,6 +93,7 @@ enum Action {
     GiveUpOnReply(usize),
     Wake(usize),
     Release(usize),
+    Downgrade(usize),
     Cancel(usize),
     Crash(usize),
 }
@@ -118,7 +126,12 @@ impl World {
             Step::Wait(until) => Phase::Waiting(until),
             Step::Held { token, lease } => {
                 let token = token.expect("the table counts").get();
-                self.disorder |= token <= self.newest;
+                // Those who hold together may learn of it in any order, and readers share a token.
+                self.disorder |= match self.clients[client].share {
+                    Share::Exclusive => token <= self.newest,
+                    Share::Read => token < self.newest,
+                    Share::Permits { .. } => false,
+                };
                 self.newest = self.newest.max(token);
                 Phase::Holding { lease, token }
             }
@@ -134,7 +147,7 @@ impl World {
     fn deliver(&mut self, message: Message) {
         match message {
             Message::Ask { client, request } => {
-                let (answer, told) = self.table.acquire(self.table_now(), &claim(client));
+                let (answer, told) = self.table.acquire(self.table_now(), &self.claim(client));
                 let answer = match answer {
                     Answer::Granted { token } => Reply::Granted(token.unwrap().get()),
                     Answer::Queued { ahead, holder_left: left, behind } => {
@@ -146,7 +159,12 @@ impl World {
                 told.into_iter().for_each(|told| self.push(told));
             }
             Message::GiveBack { client } => {
-                let what = Release::Mine(claim(client).hold());
+                let what = Release::Mine(self.claim(client).hold());
+                let (_, told) = self.table.release(self.table_now(), &what);
+                told.into_iter().for_each(|told| self.push(told));
+            }
+            Message::Downgrade { client } => {
+                let what = Release::Downgrade(self.claim(client).hold());
                 let (_, told) = self.table.release(self.table_now(), &what);
                 told.into_iter().for_each(|told| self.push(told));
             }
@@ -180,6 +198,24 @@ impl World {
         }
     }
 
+    fn claim(&self, client: usize) -> Claim {
+        Claim {
+            id: ClaimId::from_u128(client as u128),
+            key: Key::new("k").unwrap(),
+            owner: Owner::from_u128(client as u128),
+            label: Label::default(),
+            share: self.clients[client].share,
+            ttl: TTL,
+            wait: true,
+        }
+    }
+
+    /// What those who trust their locks take together.
+    fn trusted(&self) -> u64 {
+        let trusting = self.clients.iter().filter(|client| client.trusts(self.now()));
+        trusting.map(|client| u64::from(client.share.weight())).sum()
+    }
+
     fn table_now(&self) -> Now {
         Now { moment: self.now(), wall_ms: 0 }
     }
@@ -209,6 +245,11 @@ impl World {
                 self.clients[client].released = true;
                 self.clients[client].phase = Phase::Gone;
                 self.send(Message::GiveBack { client });
+            }
+            Action::Downgrade(client) => {
+                self.downgrades += 1;
+                self.clients[client].share = Share::Read;
+                self.send(Message::Downgrade { client });
             }
             Action::Crash(client) => {
                 self.leavers += 1;
@@ -254,17 +295,6 @@ impl World {
     }
 }
 
-fn claim(client: usize) -> Claim {
-    Claim {
-        id: ClaimId::from_u128(client as u128),
-        key: Key::new("k").unwrap(),
-        owner: Owner::from_u128(client as u128),
-        label: Label::default(),
-        ttl: TTL,
-        wait: true,
-    }
-}
-
 impl Model for Queue {
     type State = World;
     type Action = Action;
@@ -272,7 +302,8 @@ impl Model for Queue {
     fn init_states(&self) -> Vec<World> {
         let drift = Drift { per_mille: 0, fixed: Duration::ZERO };
         let terms = Terms { ttl: TTL, drift, deadline: None, push: true };
-        let client = Client {
+        let client = |share: &Share| Client {
+            share: *share,
             machine: Acquisition::new(terms),
             phase: Phase::Idle,
             request: 0,
@@ -282,10 +313,11 @@ impl Model for Queue {
         vec![World {
             tick: 0,
             table: Table::default(),
-            clients: vec![client; self.0.clients],
+            clients: self.0.clients.iter().map(client).collect(),
             net: vec![],
             losses: 0,
             leavers: 0,
+            downgrades: 0,
             newest: 0,
             disorder: false,
         }]
@@ -316,7 +348,12 @@ impl Model for Queue {
                 }
                 Phase::Waiting(until) if until <= world.now() => actions.push(Action::Wake(id)),
                 Phase::Waiting(_) => {}
-                Phase::Holding { .. } => actions.push(Action::Release(id)),
+                Phase::Holding { .. } => {
+                    actions.push(Action::Release(id));
+                    if world.downgrades < self.0.downgrades && client.share == Share::Exclusive {
+                        actions.push(Action::Downgrade(id));
+                    }
+                }
                 Phase::Gone => continue,
             }
             if may_leave {
@@ -336,9 +373,10 @@ impl Model for Queue {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("at most one client trusts its lock", |_, world: &World| {
-                world.clients.iter().filter(|client| client.trusts(world.now())).count() <= 1
-            }),
+            Property::always(
+                "those who trust a lock never take more of it than there is",
+                |_, world: &World| world.trusted() <= u64::from(world.clients[0].share.of()),
+            ),
             Property::always("tokens only grow", |_, world: &World| !world.disorder),
             Property::always("nobody who waits is forgotten", |_, world: &World| {
                 world.everybody_is_served()
@@ -358,7 +396,7 @@ fn concerns(message: &Message, id: usize, number: u8) -> bool {
         Message::Ask { client, request } | Message::Reply { client, request, .. } => {
             *client == id && *request == number
         }
-        Message::Push { .. } | Message::GiveBack { .. } => false,
+        Message::Push { .. } | Message::GiveBack { .. } | Message::Downgrade { .. } => false,
     }
 }
 
@@ -373,12 +411,32 @@ fn check(bounds: Bounds) {
     checker.assert_properties();
 }
 
+const X: Share = Share::Exclusive;
+const R: Share = Share::Read;
+
 #[test]
 fn two_clients_with_faults() {
-    check(Bounds { clients: 2, ticks: 5, losses: 1, leavers: 1 });
+    check(Bounds { clients: &[X, X], ticks: 5, losses: 1, leavers: 1, downgrades: 0 });
 }
 
 #[test]
 fn three_clients() {
-    check(Bounds { clients: 3, ticks: 3, losses: 0, leavers: 0 });
+    check(Bounds { clients: &[X, X, X], ticks: 3, losses: 0, leavers: 0, downgrades: 0 });
+}
+
+#[test]
+fn a_reader_and_a_writer_with_faults() {
+    check(Bounds { clients: &[X, R], ticks: 4, losses: 1, leavers: 1, downgrades: 1 });
+}
+
+#[test]
+fn a_writer_between_readers() {
+    check(Bounds { clients: &[R, X, R], ticks: 3, losses: 0, leavers: 0, downgrades: 1 });
+}
+
+#[test]
+fn permits() {
+    const ONE: Share = Share::Permits { count: 1, of: 2 };
+    const TWO: Share = Share::Permits { count: 2, of: 2 };
+    check(Bounds { clients: &[ONE, TWO, ONE], ticks: 3, losses: 0, leavers: 0, downgrades: 0 });
 }

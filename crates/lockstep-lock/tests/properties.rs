@@ -9,6 +9,7 @@ use std::time::Duration;
 use lockstep_core::time::Moment;
 use lockstep_core::{ClaimId, Drift, Key, Label, Lease, Owner, Token};
 use lockstep_lock::LostCause;
+use lockstep_lock::Share;
 use lockstep_lock::queue::{Now, Table, Told};
 use lockstep_lock::renewals::{Change, Renewals};
 use lockstep_lock::store::{Answer, Claim, Hold, Query, RENEW_BATCH, Release, Released, Renewal};
@@ -114,76 +115,107 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     prop::collection::vec(deed, 1..60)
 }
 
-fn claim(number: u8) -> Claim {
+/// What claims ask for: a lock of one kind is always of that kind.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Exclusive,
+    ReadWrite,
+    Permits,
+}
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    prop_oneof![Just(Kind::Exclusive), Just(Kind::ReadWrite), Just(Kind::Permits)]
+}
+
+fn claim(kind: Kind, number: u8) -> Claim {
+    let share = match (kind, number) {
+        (Kind::ReadWrite, 1..) => Share::Read,
+        (Kind::Exclusive | Kind::ReadWrite, _) => Share::Exclusive,
+        (Kind::Permits, _) => Share::Permits { count: 1 + u32::from(number) % 3, of: 4 },
+    };
     Claim {
         id: ClaimId::from_u128(number.into()),
         key: Key::new("k").unwrap(),
         owner: Owner::from_u128(number.into()),
         label: Label::default(),
+        share,
         ttl: TTL,
         wait: true,
     }
 }
 
 proptest! {
-    /// The table against a bookkeeper that only believes answers and pushes: no grant while an
-    /// earlier one may be trusted (unless broken at once), tokens only grow, one token one claim.
+    /// The table against a bookkeeper that only believes answers and pushes: those who may trust
+    /// what they hold never take more than there is (unless broken at once), tokens do not go
+    /// back, and only readers share one.
     #[test]
-    fn the_table_never_grants_what_is_trusted(deeds in deeds()) {
+    fn the_table_never_grants_what_is_trusted(kind in kinds(), deeds in deeds()) {
         let mut table = Table::default();
         let mut ms = 0u64;
-        let mut trusted: Option<(u8, u64)> = None; // who, until when
-        let mut tokens: BTreeMap<u64, u128> = BTreeMap::new();
+        let mut trusted: BTreeMap<u8, u64> = BTreeMap::new(); // who, until when
+        let mut tokens: BTreeMap<u64, u8> = BTreeMap::new();
         for deed in deeds {
             let now = Now { moment: at(ms), wall_ms: ms };
-            let mut grants: Vec<(u128, Token)> = vec![];
+            let mut grants: Vec<(u8, Token)> = vec![];
             match deed {
-                Deed::Pass(by) => { ms += u64::from(by); continue; }
+                Deed::Pass(by) => {
+                    ms += u64::from(by);
+                    trusted.retain(|_, until| ms < *until);
+                    continue;
+                }
                 Deed::Ask(who) => {
-                    let (answer, told) = table.acquire(now, &claim(who));
+                    let (answer, told) = table.acquire(now, &claim(kind, who));
                     if let Answer::Granted { token } = answer {
-                        grants.push((who.into(), token.unwrap()));
+                        grants.push((who, token.unwrap()));
                     }
                     grants.extend(told.into_iter().filter_map(granted));
                 }
                 Deed::Renew(who) => {
-                    let renewed = table.renew(now, &claim(who).hold()) == Renewal::Renewed;
+                    let renewed = table.renew(now, &claim(kind, who).hold()) == Renewal::Renewed;
                     if renewed {
-                        prop_assert_eq!(trusted.map(|(holder, _)| holder), Some(who));
-                        trusted = Some((who, ms + 900));
+                        trusted.insert(who, ms + 900);
                     }
                 }
                 Deed::Release(who) => {
-                    let (released, told) = table.release(now, &Release::Mine(claim(who).hold()));
-                    if released == Released::Done && trusted.is_some_and(|(holder, _)| holder == who) {
-                        trusted = None;
+                    let mine = Release::Mine(claim(kind, who).hold());
+                    let (released, told) = table.release(now, &mine);
+                    if released == Released::Done {
+                        trusted.remove(&who);
                     }
                     grants.extend(told.into_iter().filter_map(granted));
                 }
                 Deed::Break(at_once) => {
-                    let what = Release::Break { key: claim(0).key, reason: "x".into(), now: at_once };
+                    let key = claim(kind, 0).key;
+                    let what = Release::Break { key, reason: "x".into(), now: at_once };
                     let (_, told) = table.release(now, &what);
-                    if at_once { trusted = None; }
+                    if at_once {
+                        trusted.clear();
+                    }
                     grants.extend(told.into_iter().filter_map(granted));
                 }
             }
             for (who, token) in grants {
-                let other = trusted.filter(|(holder, until)| u128::from(*holder) != who && ms < *until);
-                prop_assert!(other.is_none(), "granted to {who} while {other:?} may trust");
+                trusted.insert(who, ms + 900);
+                let reads = claim(kind, who).share == Share::Read;
                 let known = tokens.insert(token.get(), who);
-                prop_assert!(known.is_none() || known == Some(who), "token {token} used twice");
-                prop_assert_eq!(tokens.keys().last(), Some(&token.get()), "token went back");
-                trusted = Some((who as u8, ms + 900));
+                prop_assert!(known.is_none_or(|other| other == who || reads), "{token} used twice");
+                let newest = tokens.keys().last().copied();
+                let may_be_older = matches!(kind, Kind::Permits);
+                prop_assert!(may_be_older || newest == Some(token.get()), "token went back");
             }
-            let page = table.inspect(now, &Query::One(claim(0).key));
+            let taken: u64 =
+                trusted.keys().map(|who| u64::from(claim(kind, *who).share.weight())).sum();
+            let of = claim(kind, 0).share.of();
+            prop_assert!(taken <= u64::from(of), "{trusted:?} trust {taken} of {of}");
+            let page = table.inspect(now, &Query::One(claim(kind, 0).key));
             prop_assert!(page.locks.len() <= 1);
         }
     }
 }
 
-fn granted(told: Told) -> Option<(u128, Token)> {
+fn granted(told: Told) -> Option<(u8, Token)> {
     match told {
-        Told::Granted(claim, token) => Some((claim.id.as_u128(), token)),
+        Told::Granted(claim, token) => Some((claim.id.as_u128() as u8, token)),
         Told::Lost(..) => None,
     }
 }

@@ -99,6 +99,9 @@ impl<'a> Words<'a> {
                 behind: self.number("behind").map(Token::new),
             })),
             "busy" => Event::Answered(Ok(Answer::Busy)),
+            "differs" => {
+                Event::Answered(Ok(Answer::Differs { of: self.number("of").unwrap() as u32 }))
+            }
             "broken" => Event::Answered(Ok(Answer::Broken { reason: "maintenance".into() })),
             "no-answer" => Event::Answered(Err(error(ErrorKind::Unavailable))),
             "denied" => Event::Answered(Err(error(ErrorKind::Denied))),
@@ -124,6 +127,7 @@ fn show(step: &Step) -> String {
             format!("held token={token} trusted-until={}", ms(lease.trusted_until()))
         }
         Step::Busy => "busy".into(),
+        Step::Differs(of) => format!("differs of={of}"),
         Step::TimedOut { ahead } => format!("timed-out ahead={ahead:?}"),
         Step::Broken(reason) => format!("broken reason={reason}"),
         Step::Failed(error) => format!("failed {:?}", error.kind()),

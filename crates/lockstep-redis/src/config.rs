@@ -19,7 +19,7 @@ use url::Url;
 use crate::error::STORE;
 use crate::keys::{DEFAULT_PREFIX, Layout};
 
-const PARAMETERS: &str = "prefix, password_file, ca_file";
+const PARAMETERS: &str = "prefix, on_disconnect, password_file, ca_file";
 
 /// A Redis server as a lock store.
 ///
@@ -47,6 +47,8 @@ pub(crate) struct Config {
     password: Password,
     db: u16,
     pub(crate) prefix: String,
+    /// Whether what is held ends with the connection that listens.
+    pub(crate) bound: bool,
     pub(crate) layout: Layout,
 }
 
@@ -68,6 +70,10 @@ impl Redis {
     /// `redis://[user][:password]@host[:port][/db]`, or `rediss://…` for TLS, with
     ///
     /// - `?prefix=` before every key, to separate tenants of one server (default `lockstep`),
+    /// - `?on_disconnect=release` to let locks pass on within a second when the connection of their
+    ///   holder's handle is lost, instead of when their leases end (default `keep`). A process that dies is
+    ///   replaced at once; but a connection can be lost while the work goes on, and the holder only hears
+    ///   of it at its next renewal,
     /// - `?password_file=` instead of a password, read again at each connection,
     /// - `?ca_file=` with the certificates (PEM) of a private authority, which is then the only one
     ///   trusted; without it the public ones are.
@@ -118,9 +124,15 @@ impl Config {
             given => Password::Given(given),
         };
         let mut prefix = DEFAULT_PREFIX.to_owned();
+        let mut bound = false;
         for (name, value) in url.query_pairs() {
             match &*name {
                 "prefix" => prefix = value.into_owned(),
+                "on_disconnect" => match &*value {
+                    "keep" => bound = false,
+                    "release" => bound = true,
+                    _ => return refuse("?on_disconnect= is keep or release"),
+                },
                 "password_file" if matches!(password, Password::None) => {
                     password = Password::File(value.into_owned().into());
                 }
@@ -143,7 +155,8 @@ impl Config {
             return refuse("?prefix= takes 1 to 64 of A-Z a-z 0-9 . _ -");
         };
         let host = host.trim_matches(['[', ']']).to_owned();
-        Ok(Self { host, port: url.port().unwrap_or(6379), tls, user, password, db, prefix, layout })
+        let port = url.port().unwrap_or(6379);
+        Ok(Self { host, port, tls, user, password, db, prefix, bound, layout })
     }
 
     /// Host and port, for messages.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use lockstep_core::{ErrorKind, Key, Label, StoreError, Token};
+use lockstep_core::{ErrorKind, Key, Label, Owner, StoreError, Token};
 use lockstep_lock::store::{HolderView, LockView, Page, WaiterView};
 use redis::Value;
 
@@ -34,14 +34,7 @@ pub(crate) async fn all(
     let names = scan(link, layout, start).await?.into_iter().collect::<Vec<Key>>();
     let mut locks = vec![];
     for batch in names.chunks(BATCH) {
-        let looks = batch.iter().map(|key| async move {
-            match look(link, layout, key, false).await {
-                // Somebody else's key among ours must not hide ours.
-                Err(error) if error.kind() == ErrorKind::Foreign => Ok(None),
-                seen => seen,
-            }
-        });
-        locks.extend(try_join_all(looks).await?.into_iter().flatten());
+        locks.extend(several(link, layout, batch, false).await?);
         if locks.len() > limit {
             break;
         }
@@ -49,6 +42,59 @@ pub(crate) async fn all(
     let more = locks.len() > limit;
     locks.truncate(limit);
     Ok(Page { locks, more })
+}
+
+/// The locks that this owner waits for, with their waiters. An owner that has the name of its claim
+/// is not found: to note those too would cost every waiter a key, and nobody asks, since such an
+/// owner waits for the lock where it was seen and for nothing else.
+pub(crate) async fn waited_for_by(
+    link: &Link,
+    layout: &Layout,
+    owner: Owner,
+) -> Result<Page, StoreError> {
+    let names = noted(link, layout, owner).await?.into_iter().collect::<Vec<Key>>();
+    let mut locks = vec![];
+    for batch in names.chunks(BATCH) {
+        let seen = several(link, layout, batch, true).await?;
+        let waits = |lock: &LockView| lock.waiters.iter().any(|waiter| waiter.owner == owner);
+        locks.extend(seen.into_iter().filter(waits));
+    }
+    Ok(Page { locks, more: false })
+}
+
+async fn several(
+    link: &Link,
+    layout: &Layout,
+    keys: &[Key],
+    particulars: bool,
+) -> Result<Vec<LockView>, StoreError> {
+    let looks = keys.iter().map(|key| async move {
+        match look(link, layout, key, particulars).await {
+            // Somebody else's key among ours must not hide ours.
+            Err(error) if error.kind() == ErrorKind::Foreign => Ok(None),
+            seen => seen,
+        }
+    });
+    Ok(try_join_all(looks).await?.into_iter().flatten().collect())
+}
+
+/// Where this owner may wait: what was noted when it last asked.
+async fn noted(link: &Link, layout: &Layout, owner: Owner) -> Result<BTreeSet<Key>, StoreError> {
+    let waits = layout.waits(owner);
+    let mut range = redis::cmd("ZRANGE");
+    range.arg(&waits).arg(0).arg(-1);
+    match link.call(&range).await? {
+        Value::ServerError(refusal) => Err(error::refused(&refusal, &waits)),
+        Value::Array(keys) => Ok(named(layout, &keys).collect()),
+        other => Err(error::baffled(&waits, other)),
+    }
+}
+
+fn named(layout: &Layout, keys: &[Value]) -> impl Iterator<Item = Key> {
+    keys.iter().filter_map(|key| match key {
+        Value::BulkString(key) => layout.owner(key),
+        _ => None,
+    })
 }
 
 async fn scan(link: &Link, layout: &Layout, start: &str) -> Result<BTreeSet<Key>, StoreError> {
@@ -66,10 +112,7 @@ async fn scan(link: &Link, layout: &Layout, start: &str) -> Result<BTreeSet<Key>
             },
             other => return Err(error::baffled(&pattern, other)),
         };
-        names.extend(keys.iter().filter_map(|key| match key {
-            Value::BulkString(key) => layout.owner(key),
-            _ => None,
-        }));
+        names.extend(named(layout, &keys));
         if next == b"0" {
             return Ok(names);
         }
@@ -98,16 +141,25 @@ async fn look(
 
 fn read(key: &Key, answer: &Value) -> Option<LockView> {
     let Value::Array(parts) = answer else { return None };
-    let [holder, Value::Int(left_ms), Value::Int(waiting), Value::Array(waiters)] = &parts[..]
+    let [
+        alone,
+        Value::Int(left_ms),
+        Value::Array(sharers),
+        Value::Int(waiting),
+        Value::Array(waiters),
+    ] = &parts[..]
     else {
         return None;
     };
+    let mut sharers = sharers.chunks(3).map(read_sharer).collect::<Option<Vec<_>>>()?;
+    sharers.sort_by_key(|(order, _)| *order);
+    let mut holders: Vec<HolderView> = sharers.into_iter().map(|(_, holder)| holder).collect();
+    if *alone != Value::Nil {
+        holders.push(read_holder(words(alone)?, *left_ms as u64)?);
+    }
     Some(LockView {
         key: key.clone(),
-        holder: match holder {
-            Value::Nil => None,
-            row => Some(read_holder(words(row)?, *left_ms as u64)?),
-        },
+        holders,
         waiting: *waiting as u64,
         waiters: waiters.chunks(2).map(read_waiter).collect::<Option<_>>()?,
     })
@@ -115,20 +167,19 @@ fn read(key: &Key, answer: &Value) -> Option<LockView> {
 
 /// Reads what `row.lua` writes; the key lives for one ttl longer than the lease.
 fn read_holder(row: &str, left_ms: u64) -> Option<HolderView> {
-    let (row, broken) = match row.split_once('\n') {
-        Some((row, reason)) => (row, Some(reason.to_owned())),
-        None => (row, None),
-    };
-    let mut parts = row.splitn(7, ' ');
+    let (row, broken) = split_reason(row);
+    let mut parts = row.splitn(8, ' ');
     let claim = parts.next()?.get(1..)?.parse().ok()?;
     let mut number = || parts.next()?.parse::<u64>().ok();
     let (seconds, micros, ttl_ms) = (number()?, number()?, number()?);
+    let share = parts.next()?.parse().ok()?;
     let owner = parts.nth(1)?.parse().ok()?;
     let token = stamp(seconds, micros);
     Some(HolderView {
         claim,
         owner,
         label: Label::new(parts.next()?),
+        share,
         token: Some(token),
         since_ms: token.get() / 1000,
         left: Duration::from_millis(left_ms.saturating_sub(ttl_ms)),
@@ -136,13 +187,45 @@ fn read_holder(row: &str, left_ms: u64) -> Option<HolderView> {
     })
 }
 
+/// Reads a claim, what `shared.lua` says of it, and what is left of its lease; answers also which
+/// grant it was.
+fn read_sharer(parts: &[Value]) -> Option<(u64, HolderView)> {
+    let [claim, particulars, Value::Int(left_us)] = parts else { return None };
+    let (particulars, broken) = split_reason(words(particulars)?);
+    let mut parts = particulars.splitn(7, ' ');
+    let mut integer = || parts.next()?.parse::<u64>().ok();
+    let (order, token, since_us) = (integer()?, integer()?, integer()?);
+    let share = parts.next()?.parse().ok()?;
+    let owner = parts.nth(1)?.parse().ok()?;
+    let holder = HolderView {
+        claim: number(claim)?,
+        owner,
+        label: Label::new(parts.next()?),
+        share,
+        token: Some(Token::new(token)),
+        since_ms: since_us / 1000,
+        left: Duration::from_micros(*left_us as u64),
+        broken,
+    };
+    Some((order, holder))
+}
+
+fn split_reason(words: &str) -> (&str, Option<String>) {
+    match words.split_once('\n') {
+        Some((words, reason)) => (words, Some(reason.to_owned())),
+        None => (words, None),
+    }
+}
+
 /// Reads a claim and what `row.lua` says of a waiter.
 fn read_waiter(pair: &[Value]) -> Option<WaiterView> {
     let [claim, particulars] = pair else { return None };
-    let mut parts = words(particulars)?.splitn(6, ' ').skip(2);
+    let mut parts = words(particulars)?.splitn(7, ' ').skip(2);
     let since_ms = parts.next()?.parse::<u64>().ok()? / 1000;
+    let share = parts.next()?.parse().ok()?;
     let owner = parts.nth(1)?.parse().ok()?;
-    Some(WaiterView { claim: number(claim)?, owner, label: Label::new(parts.next()?), since_ms })
+    let label = Label::new(parts.next()?);
+    Some(WaiterView { claim: number(claim)?, owner, label, share, since_ms })
 }
 
 /// The token that the server's time of a grant is.

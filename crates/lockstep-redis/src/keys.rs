@@ -1,16 +1,20 @@
 //! The names of keys and channels, layout version 1.
 //!
 //! ```text
-//! <prefix>:1:{<name>}      hash: the holder and the last token
+//! <prefix>:1:{<name>}      text: who holds it alone and the token, or that several do
+//! <prefix>:1:{<name>}:h    hash: the particulars of several that hold it
+//! <prefix>:1:{<name>}:e    sorted set: these, by the end of their leases
 //! <prefix>:1:{<name>}:q    sorted set: who waits, by arrival
 //! <prefix>:1:{<name>}:w    hash: the waiters' particulars
+//! <prefix>:1:o:<owner>     sorted set: the locks where this owner waits, or did
 //! <prefix>:1:in:<id>       channel: the inbox of one handle
+//! <prefix>:1:inb:<id>      the same of a handle whose holds end with its connection
 //! ```
 //!
 //! The braces are Redis's hash tag. In the name `%`, `{` and `}` are escaped, so that two names are
 //! always two keys and the tag always ends where the name does.
 
-use lockstep_core::Key;
+use lockstep_core::{Key, Owner};
 use uuid::Uuid;
 
 /// The prefix when the URL names none.
@@ -30,7 +34,7 @@ impl Layout {
         valid.then(|| Self { root: format!("{prefix}:1:") })
     }
 
-    /// The key of a lock; the scripts derive the other two.
+    /// The key of a lock; the scripts derive the others.
     pub(crate) fn lock(&self, key: &Key) -> String {
         let name = key.as_str();
         let mut lock = String::with_capacity(self.root.len() + name.len() + 2);
@@ -41,9 +45,15 @@ impl Layout {
         lock
     }
 
+    /// Where `acquire.lua` notes what this owner waits for.
+    pub(crate) fn waits(&self, owner: Owner) -> String {
+        format!("{}o:{owner}", self.root)
+    }
+
     /// A new inbox channel.
-    pub(crate) fn inbox(&self) -> String {
-        format!("{}in:{}", self.root, Uuid::new_v4().simple())
+    pub(crate) fn inbox(&self, bound: bool) -> String {
+        let kind = if bound { "inb" } else { "in" };
+        format!("{}{kind}:{}", self.root, Uuid::new_v4().simple())
     }
 
     /// What SCAN is to match for all keys of the locks whose names start with `start`.
@@ -64,7 +74,7 @@ impl Layout {
     pub(crate) fn owner(&self, redis_key: &[u8]) -> Option<Key> {
         let text = std::str::from_utf8(redis_key).ok()?.strip_prefix(&*self.root)?;
         let (name, rest) = text.strip_prefix('{')?.split_once('}')?;
-        let ours = matches!(rest, "" | ":q" | ":w");
+        let ours = matches!(rest, "" | ":h" | ":e" | ":q" | ":w");
         ours.then(|| unescape(name)).flatten().and_then(|name| Key::new(name).ok())
     }
 }
@@ -111,6 +121,8 @@ mod tests {
     fn names_are_readable() {
         let lock = layout().lock(&Key::new("order:42").unwrap());
         assert_eq!(lock, "lockstep:1:{order:42}");
+        let waits = layout().waits(Owner::from_u128(0xfeed));
+        assert_eq!(waits, "lockstep:1:o:0000000000000000000000000000feed");
     }
 
     #[test]
@@ -125,9 +137,10 @@ mod tests {
 
     #[test]
     fn what_we_did_not_name_is_nobodys() {
-        let strangers: [&[u8]; 8] = [
+        let strangers: [&[u8]; 9] = [
             b"lockstep:1:{a",
             b"lockstep:1:{a}:x",
+            b"lockstep:1:o:00000000000000000000000000000001",
             b"lockstep:1:{}",
             b"lockstep:1:{%7b}",
             b"lockstep:1:{%}",
@@ -158,7 +171,7 @@ mod tests {
             prop_assert!(!ends_early, "{}", escaped);
             prop_assert_eq!(unescape(&escaped), Some(name));
             let lock = layout().lock(&key);
-            for suffix in ["", ":q", ":w"] {
+            for suffix in ["", ":h", ":e", ":q", ":w"] {
                 let redis_key = format!("{lock}{suffix}");
                 prop_assert_eq!(layout().owner(redis_key.as_bytes()), Some(key.clone()));
             }

@@ -25,14 +25,24 @@ macro_rules! scripts {
 scripts! {
     ACQUIRE: "scripts/acquire.lua";
     RELEASE: "scripts/release.lua";
+    DOWNGRADE: "scripts/downgrade.lua";
     BREAK: "scripts/break.lua";
     RENEW: "scripts/renew.lua";
     INSPECT: "scripts/inspect.lua";
 }
 
+/// What scripts share, and the lines that stand for it; the last stands within another.
+const PARTS: [(&str, &str); 4] = [
+    ("-- include row.lua\n", include_str!("scripts/row.lua")),
+    ("-- include shared.lua\n", include_str!("scripts/shared.lua")),
+    ("-- include heal.lua\n", include_str!("scripts/heal.lua")),
+    ("-- include keep.lua\n", include_str!("scripts/keep.lua")),
+];
+
 impl Script {
     fn new(text: &str) -> Self {
-        let text = text.replace("-- include row.lua\n", include_str!("scripts/row.lua"));
+        let include = |text: String, (line, part): (&str, &str)| text.replace(line, part);
+        let text = PARTS.into_iter().fold(text.to_owned(), include);
         Self { digest: redis::Script::new(&text).get_hash().to_owned(), text }
     }
 

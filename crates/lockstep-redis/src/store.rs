@@ -18,16 +18,22 @@ use crate::inspect;
 use crate::keys::Layout;
 use crate::link::{Dialer, Link};
 use crate::probe;
-use crate::scripts::{ACQUIRE, BREAK, RELEASE, RENEW};
+use crate::scripts::{ACQUIRE, BREAK, DOWNGRADE, RELEASE, RENEW};
 
 /// What stands for no inbox in the scripts.
 const NO_INBOX: &str = "-";
+
+const TWO_HOLDERS_IF: &str = "a failover promotes a replica that had not received the lock, a \
+    restart without persistence forgets it, memory pressure evicts it, or the server's clock is stepped";
+const TWO_HOLDERS_IF_BOUND: &str = "the connection of the holder's handle is lost while its work \
+    goes on (as asked for), a failover promotes a replica that had not received the lock, a restart \
+    without persistence forgets it, memory pressure evicts it, or the server's clock is stepped";
 
 impl Connect for Redis {
     fn open<'a>(&'a self, inbox: Option<Inbox>) -> Verb<'a, Arc<dyn LockStore>> {
         Box::pin(async move {
             let layout = self.config.layout.clone();
-            let inbox = inbox.map(|inbox| (inbox, layout.inbox()));
+            let inbox = inbox.map(|inbox| (inbox, layout.inbox(self.config.bound)));
             let channel = inbox.as_ref().map_or(NO_INBOX, |(_, channel)| channel).to_owned();
             let link = Link::open(Dialer { config: Arc::clone(&self.config), inbox }).await?;
             let warnings = probe::warnings(&link, &self.config.address()).await?;
@@ -37,7 +43,9 @@ impl Connect for Redis {
                 }
             }
             let origin = Origin { id: None, prefix: self.config.prefix.clone() };
-            Ok(Arc::new(Lane { link, layout, channel, warnings, origin }) as Arc<dyn LockStore>)
+            let bound = self.config.bound;
+            Ok(Arc::new(Lane { link, layout, channel, bound, warnings, origin })
+                as Arc<dyn LockStore>)
         })
     }
 }
@@ -46,6 +54,7 @@ struct Lane {
     link: Link,
     layout: Layout,
     channel: String,
+    bound: bool,
     warnings: Vec<String>,
     origin: Origin,
 }
@@ -57,13 +66,14 @@ impl LockStore for Lane {
             fencing: Fencing::ClockBound,
             scope: Scope::Network,
             fair: true,
+            shared: true,
+            deadlocks: true,
             push: true,
+            ends_with_connection: self.bound,
             clock: "the Redis server's",
             ttl_min: TTL_MIN,
             ttl_max: TTL_MAX,
-            two_holders_if: "a failover promotes a replica that had not received the lock, a \
-                             restart without persistence forgets it, memory pressure evicts it, \
-                             or the server's clock is stepped",
+            two_holders_if: if self.bound { TWO_HOLDERS_IF_BOUND } else { TWO_HOLDERS_IF },
             warnings: self.warnings.clone(),
             origin: self.origin.clone(),
         }
@@ -74,7 +84,7 @@ impl LockStore for Lane {
             let lock = [self.layout.lock(&claim.key)];
             let mut call = ACQUIRE.on(&lock);
             call.arg(claim.id.to_string())
-                .arg(millis(claim.ttl))
+                .arg(format!("{} {}", millis(claim.ttl), claim.share))
                 .arg(millis(claim.ttl) * 2)
                 .arg(&self.channel)
                 .arg(format!("{} {}", claim.owner, claim.label));
@@ -86,6 +96,7 @@ impl LockStore for Lane {
                 Value::Nil => Ok(Answer::Busy),
                 Value::BulkString(reason) => Ok(Answer::Broken { reason: text(reason) }),
                 Value::Array(parts) => match &parts[..] {
+                    [Value::Int(of)] => Ok(Answer::Differs { of: *of as u32 }),
                     [seconds, micros] => match inspect::token(seconds, micros) {
                         Some(token) => Ok(Answer::Granted { token: Some(token) }),
                         None => Err(error::baffled(&lock[0], parts)),
@@ -129,15 +140,17 @@ impl LockStore for Lane {
 
     fn release<'a>(&'a self, what: &'a Release) -> Verb<'a, Released> {
         Box::pin(async move {
-            let (script, key) = match what {
-                Release::Mine(hold) => (&*RELEASE, &hold.key),
-                Release::Break { key, .. } => (&*BREAK, key),
+            let script = match what {
+                Release::Mine(_) => &*RELEASE,
+                Release::Downgrade(_) => &*DOWNGRADE,
+                Release::Break { .. } => &*BREAK,
             };
-            let lock = [self.layout.lock(key)];
+            let lock = [self.layout.lock(what.key())];
             let mut call = script.on(&lock);
             match what {
                 Release::Mine(hold) => call.arg(hold.id.to_string()).arg(millis(hold.ttl)),
-                Release::Break { reason, now, .. } => call.arg("").arg(reason).arg(i32::from(*now)),
+                Release::Downgrade(hold) => call.arg(hold.id.to_string()),
+                Release::Break { reason, now, .. } => call.arg(reason).arg(i32::from(*now)),
             };
             match script.run(&self.link, &call, &lock[0]).await? {
                 Value::Int(1) => Ok(Released::Done),
@@ -151,6 +164,9 @@ impl LockStore for Lane {
         Box::pin(async move {
             match query {
                 Query::One(key) => inspect::one(&self.link, &self.layout, key).await,
+                Query::WaitedForBy(owner) => {
+                    inspect::waited_for_by(&self.link, &self.layout, *owner).await
+                }
                 Query::All { prefix, limit } => {
                     inspect::all(&self.link, &self.layout, prefix, *limit).await
                 }

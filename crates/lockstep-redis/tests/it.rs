@@ -11,6 +11,10 @@ mod fence;
 mod layout;
 #[path = "it/link.rs"]
 mod link;
+#[path = "it/reference.rs"]
+mod reference;
+#[path = "it/shared.rs"]
+mod shared;
 #[path = "it/support.rs"]
 mod support;
 #[path = "it/verbs.rs"]

@@ -42,6 +42,7 @@ fn claim(name: &str) -> Claim {
         owner: Owner::new(),
         label: Label::new("a test"),
         ttl: LONG,
+        share: lockstep_lock::Share::Exclusive,
         wait: true,
     }
 }
@@ -93,7 +94,7 @@ async fn the_verbs_work_at_both_levels() {
         assert_eq!(release(&*one, &first).await, Released::Done);
         assert_eq!(release(&*one, &first).await, Released::NotHeld);
         let page = one.inspect(&Query::One(first.key.clone())).await.unwrap();
-        let holder = page.locks[0].holder.as_ref().expect("passed on in the release");
+        let holder = page.locks[0].holder().expect("passed on in the release");
         assert_eq!(holder.claim, second.id);
         assert!(granted(&*other, &second).await > token);
         assert_eq!(release(&*other, &second).await, Released::Done);

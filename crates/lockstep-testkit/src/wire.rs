@@ -55,7 +55,7 @@ impl Wire {
         let guard = soon("the lock", through.lock("lost-grant")).await??;
         ensure!(rule.fired() == 1, "the reply was not dropped");
         let seen = view(&direct, "lost-grant").await?;
-        let holder = seen.holder.as_ref().context("nobody holds it")?;
+        let holder = seen.holder().context("nobody holds it")?;
         ensure!(holder.token == guard.token(), "{holder:?} is not {guard:?}");
         ensure!(seen.waiting == 0, "the first ask left a second claim behind: {seen:?}");
         guard.release().await?;
@@ -239,6 +239,6 @@ async fn free(locks: &Locks, name: &str) -> Result<()> {
 
 async fn still_held(locks: &Locks, guard: &Guard) -> Result<()> {
     let seen = view(locks, guard.key().as_str()).await?;
-    ensure!(seen.holder.and_then(|holder| holder.token) == guard.token(), "it was taken away");
+    ensure!(seen.holder().and_then(|holder| holder.token) == guard.token(), "it was taken away");
     Ok(())
 }

@@ -25,13 +25,14 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use lockstep_core::time::Moment;
 use lockstep_core::{Effect, ErrorKind, Key, Owner, StoreError, Token};
 use tokio::runtime::Runtime;
 
 use crate::{
-    LockAllRequest, LockError, LockRequest, LockView, Lost, Need, Page, StoreFacts,
-    TryLockAllRequest, TryLockRequest,
+    Campaign, Leader, LockAllRequest, LockError, LockRequest, LockView, Lost, Need, Page,
+    PermitsRequest, Share, StoreFacts, TryLockAllRequest, TryLockRequest, TryPermitsRequest,
 };
 
 /// Opens a handle on the store that the URL names; see [`Store::from_url`](crate::Store::from_url).
@@ -80,6 +81,31 @@ impl Locks {
     /// Asks once; see [`crate::Locks::try_lock`].
     pub fn try_lock(&self, name: impl AsRef<str>) -> Request<TryLockRequest> {
         self.request(self.locks.try_lock(name))
+    }
+
+    /// Asks for a lock that readers hold together; see [`crate::Locks::read`].
+    pub fn read(&self, name: impl AsRef<str>) -> Request<LockRequest> {
+        self.request(self.locks.read(name))
+    }
+
+    /// Asks once; see [`crate::Locks::try_read`].
+    pub fn try_read(&self, name: impl AsRef<str>) -> Request<TryLockRequest> {
+        self.request(self.locks.try_read(name))
+    }
+
+    /// Another name of [`lock`](Self::lock), for locks that have readers too.
+    pub fn write(&self, name: impl AsRef<str>) -> Request<LockRequest> {
+        self.request(self.locks.write(name))
+    }
+
+    /// A lock that is made of permits; see [`crate::Locks::permits`].
+    pub fn permits(&self, name: impl AsRef<str>, of: u32) -> Permits {
+        Permits { permits: self.locks.permits(name, of), locks: self.clone() }
+    }
+
+    /// An election; see [`crate::Locks::election`].
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election { election: self.locks.election(name), locks: self.clone() }
     }
 
     /// Asks for several locks; see [`crate::Locks::lock_all`].
@@ -172,6 +198,90 @@ impl Locks {
     }
 }
 
+/// A lock that is made of permits; see [`crate::Permits`].
+#[derive(Clone)]
+pub struct Permits {
+    permits: crate::Permits,
+    locks: Locks,
+}
+
+impl Permits {
+    /// Asks for this many permits and waits for them; see [`crate::Permits::acquire`].
+    pub fn acquire(&self, count: u32) -> Request<PermitsRequest> {
+        self.locks.request(self.permits.acquire(count))
+    }
+
+    /// Asks once; see [`crate::Permits::try_acquire`].
+    pub fn try_acquire(&self, count: u32) -> Request<TryPermitsRequest> {
+        self.locks.request(self.permits.try_acquire(count))
+    }
+}
+
+/// An election; see [`crate::Election`].
+#[derive(Clone)]
+pub struct Election {
+    election: crate::Election,
+    locks: Locks,
+}
+
+impl Election {
+    /// Waits to become the leader; see [`crate::Election::campaign`].
+    pub fn campaign(&self) -> Request<Campaign> {
+        self.locks.request(self.election.campaign())
+    }
+
+    /// Who leads now.
+    ///
+    /// # Errors
+    /// The store did not answer, or cannot count.
+    pub fn leader(&self) -> Result<Option<Leader>, LockError> {
+        self.locks.runtime.block_on(self.election.leader())
+    }
+
+    /// Who leads, now and whenever that changes; it never ends. See [`crate::Election::observe`].
+    pub fn observe(&self) -> impl Iterator<Item = Result<Option<Leader>, LockError>> {
+        let (mut leaders, runtime) =
+            (Box::pin(self.election.observe()), Arc::clone(&self.locks.runtime));
+        std::iter::from_fn(move || runtime.block_on(leaders.next()))
+    }
+}
+
+/// Being the leader; see [`crate::Leadership`].
+#[must_use = "leadership is given up when this is dropped"]
+#[derive(Debug)]
+pub struct Leadership {
+    leadership: crate::Leadership,
+    runtime: Arc<Runtime>,
+}
+
+impl Leadership {
+    /// The term: send it along with everything that a leader decides.
+    pub fn term(&self) -> Token {
+        self.leadership.term()
+    }
+
+    /// Whether it still leads. Reads the clock each time.
+    pub fn is_trusted(&self) -> bool {
+        self.leadership.is_trusted()
+    }
+
+    /// The same as an error, for `?`: between two steps of the work.
+    ///
+    /// # Errors
+    /// [`Lost`], if leadership has ended.
+    pub fn check(&self) -> Result<(), Lost> {
+        self.leadership.check()
+    }
+
+    /// Gives it up and waits until the store has it.
+    ///
+    /// # Errors
+    /// As for [`Guard::release`].
+    pub fn resign(self) -> Result<(), LockError> {
+        self.runtime.block_on(self.leadership.resign())
+    }
+}
+
 /// Locks that are being asked for: set what matters, then [`acquire`](Self::acquire).
 #[must_use = "a request does nothing until it is acquired"]
 pub struct Request<R> {
@@ -222,25 +332,26 @@ macro_rules! requests {
 requests! {
     LockRequest: |locks, got: crate::Guard| locks.guard(got) => Guard;
     TryLockRequest: |locks, got: Option<crate::Guard>| got.map(|got| locks.guard(got)) => Option<Guard>;
+    PermitsRequest: |locks, got: crate::Guard| locks.guard(got) => Guard;
+    TryPermitsRequest: |locks, got: Option<crate::Guard>| got.map(|got| locks.guard(got)) => Option<Guard>;
+    Campaign: |locks, got: crate::Leadership| Leadership { leadership: got, runtime: locks.runtime } => Leadership;
     LockAllRequest: |locks, got: crate::Guards| locks.guards(got) => Guards;
     TryLockAllRequest: |locks, got: Option<crate::Guards>| got.map(|got| locks.guards(got)) => Option<Guards>;
 }
 
-impl Request<LockRequest> {
-    /// Waits at most this long, store and all; the default is for ever.
-    pub fn within(mut self, limit: Duration) -> Self {
-        self.request = self.request.within(limit);
-        self
-    }
+macro_rules! waiting {
+    ($($request:ident)+) => { $(
+        impl Request<$request> {
+            /// Waits at most this long, store and all; the default is for ever.
+            pub fn within(mut self, limit: Duration) -> Self {
+                self.request = self.request.within(limit);
+                self
+            }
+        }
+    )+ };
 }
 
-impl Request<LockAllRequest> {
-    /// Waits at most this long for all of them together; the default is for ever.
-    pub fn within(mut self, limit: Duration) -> Self {
-        self.request = self.request.within(limit);
-        self
-    }
-}
+waiting!(LockRequest PermitsRequest Campaign LockAllRequest);
 
 /// A held lock; see [`crate::Guard`], whose promise it has.
 #[must_use = "the lock is released when the guard is dropped"]
@@ -271,6 +382,19 @@ impl Guard {
     /// The fencing token; see [`crate::Guard::token`].
     pub fn token(&self) -> Option<Token> {
         self.guard.token()
+    }
+
+    /// How much of the lock it holds.
+    pub fn share(&self) -> Share {
+        self.guard.share()
+    }
+
+    /// Becomes a reader; see [`crate::Guard::downgrade`].
+    ///
+    /// # Errors
+    /// As for the asynchronous one.
+    pub fn downgrade(&mut self) -> Result<(), LockError> {
+        self.runtime.block_on(self.guard.downgrade())
     }
 
     /// Hands it to somebody else; see [`crate::Guard::leak`].

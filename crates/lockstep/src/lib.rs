@@ -29,9 +29,10 @@ pub use lockstep_core::{
 };
 pub use lockstep_lock::store::{HolderView, LockView, Page, WaiterView};
 pub use lockstep_lock::{
-    DEFAULT_OP_TIMEOUT, DEFAULT_TTL, Fencing, Guard, Guards, Leaked, LockAllRequest, LockError,
-    LockRequest, Locks, Lost, LostCause, Need, Options, Origin, ParseLeakedError, Scope,
-    StoreFacts, TryLockAllRequest, TryLockRequest,
+    Campaign, DEFAULT_OP_TIMEOUT, DEFAULT_TTL, Deadlock, Election, Fencing, Guard, Guards, Leader,
+    Leadership, Leaked, LockAllRequest, LockError, LockRequest, Locks, Lost, LostCause,
+    MAX_PERMITS, Need, Options, Origin, ParseLeakedError, ParseShareError, Permits, PermitsRequest,
+    Scope, Share, StoreFacts, TryLockAllRequest, TryLockRequest, TryPermitsRequest, Waiting,
 };
 pub use store::Store;
 

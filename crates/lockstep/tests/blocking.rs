@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockstep::blocking::{self, Locks};
-use lockstep::{Fencing, LockError, LostCause, Need, Owner};
+use lockstep::{Fencing, LockError, LostCause, Need, Owner, Share};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -52,7 +52,7 @@ fn a_held_lock_is_renewed_while_its_thread_is_busy_and_freed_when_dropped() {
     let late = other.lock("job").within(Duration::from_millis(50)).acquire();
     assert!(matches!(late, Err(LockError::TimedOut { .. })), "{late:?}");
     let view = other.inspect("job").unwrap().unwrap();
-    assert_eq!(view.holder.unwrap().label.as_str(), "the import");
+    assert_eq!(view.holder().unwrap().label.as_str(), "the import");
     drop(guard);
     let next = other.lock("job").within(PATIENCE).acquire().unwrap();
     assert!(next.token() > token);
@@ -78,4 +78,31 @@ fn losses_owners_and_several_locks_work_as_well() {
     one.close();
     assert!(matches!(one.lock("d").acquire(), Err(LockError::Closed)));
     adopted.release().unwrap();
+}
+
+#[test]
+fn readers_permits_and_elections_work_as_well() {
+    let (_folder, one, other) = handles();
+    let mut writer = one.write("prices").acquire().unwrap();
+    assert!(other.try_read("prices").acquire().unwrap().is_none());
+    writer.downgrade().unwrap();
+    assert_eq!(writer.share(), Share::Read);
+    let reader = other.read("prices").within(PATIENCE).acquire().unwrap();
+    writer.release().unwrap();
+    reader.release().unwrap();
+
+    let printers = one.permits("printers", 3);
+    let two = printers.acquire(2).within(PATIENCE).acquire().unwrap();
+    assert!(other.permits("printers", 3).try_acquire(2).acquire().unwrap().is_none());
+    let differs = other.permits("printers", 4).acquire(1).acquire();
+    assert!(matches!(differs, Err(LockError::Differs { of: 3, .. })), "{differs:?}");
+    two.release().unwrap();
+
+    let election = one.election("scheduler");
+    let leadership = election.campaign().label("here").acquire().unwrap();
+    let leader = other.election("scheduler").observe().next().unwrap().unwrap().unwrap();
+    assert_eq!((leader.name.as_str(), leader.term), ("here", leadership.term()));
+    assert!(leadership.is_trusted() && leadership.check().is_ok());
+    leadership.resign().unwrap();
+    assert_eq!(election.leader().unwrap(), None);
 }

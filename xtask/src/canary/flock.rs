@@ -6,6 +6,7 @@ const MACHINES: &[&str] = &["--test", "scripts", "--test", "properties"];
 const MODEL: &[&str] = &["--test", "model"];
 const MEMORY: &[&str] = &["--test", "memory"];
 const REDIS: &[&str] = &["--test", "redis_suite"];
+const REDIS_OWN: &[&str] = &["--test", "it"];
 const SQLITE: &[&str] = &[
     "--test",
     "sql_suite",
@@ -26,7 +27,6 @@ const POSTGRES: &[&str] = &[
 const POSTGRES_OWN: &[&str] = &["--test", "postgres"];
 const TX: &[&str] = &["--test", "tx"];
 const HTTP: &[&str] = &["--test", "http"];
-const REDIS_OWN: &[&str] = &["--test", "it"];
 const COMMAND: &[&str] = &["--test", "lease"];
 
 const ACQUISITION: &str = "crates/lockstep-lock/src/acquisition.rs";
@@ -34,7 +34,9 @@ const QUEUE: &str = "crates/lockstep-lock/src/queue.rs";
 const STAKE: &str = "crates/lockstep-lock/src/stake.rs";
 const ALL: &str = "crates/lockstep-lock/src/all.rs";
 const GUARD: &str = "crates/lockstep-lock/src/guard.rs";
-const ROW_LUA: &str = "crates/lockstep-redis/src/scripts/row.lua";
+const HEAL_LUA: &str = "crates/lockstep-redis/src/scripts/heal.lua";
+const KEEP_LUA: &str = "crates/lockstep-redis/src/scripts/keep.lua";
+const SHARED_LUA: &str = "crates/lockstep-redis/src/scripts/shared.lua";
 const ACQUIRE_LUA: &str = "crates/lockstep-redis/src/scripts/acquire.lua";
 const RENEW_LUA: &str = "crates/lockstep-redis/src/scripts/renew.lua";
 const RELEASE_LUA: &str = "crates/lockstep-redis/src/scripts/release.lua";
@@ -69,13 +71,34 @@ canaries! {
         in QUEUE, "told.extend(row.heal(now));" => "",
         MEMORY;
     "queue-serves-the-dead": "a waiter that died is granted the lock",
-        in QUEUE, "std::iter::from_fn(|| self.queue.pop_front()).find(|w| now.moment < w.until)?" => "self.queue.pop_front()?",
+        in QUEUE, "let lives = now.moment < next.until;" => "let lives = true;",
         MEMORY;
     "queue-token-reused": "two holders with one token: a fence cannot tell them apart",
         in QUEUE, "self.token += 1;" => "self.token = 1;",
         MEMORY;
     "queue-renew-resurrects": "a lease that ran out comes back to life beside the next holder's",
-        in QUEUE, "holder.claim.id == hold.id && now.moment < holder.until" => "holder.claim.id == hold.id",
+        in QUEUE, "holder.filter(|holder| now.moment < holder.until)" => "holder",
+        MEMORY;
+    "queue-reader-passes-writer": "readers come and go, and the writer waits for ever",
+        in QUEUE, "self.queue.is_empty() && self.fits(claim.share)" => "self.fits(claim.share)",
+        MEMORY;
+    "queue-permits-exceeded": "more permits are out than there are",
+        in QUEUE, "used + u64::from(share.weight()) <= u64::from(share.of())" => "used < u64::from(share.of())",
+        MEMORY;
+    "queue-total-not-checked": "two callers count the same permits differently",
+        in QUEUE, "holder.claim.share.of() != claim.share.of()" => "false",
+        MEMORY;
+    "queue-readers-told-apart": "readers that hold together refuse each other at the fence",
+        in QUEUE, "if claim.share != Share::Read || self.holders.is_empty() {" => "if true {",
+        MEMORY;
+    "circle-never-found": "owners wait for each other for ever",
+        in "crates/lockstep-lock/src/deadlock.rs", "if before == self.me {" => "if false {",
+        MEMORY;
+    "keeper-never-woken": "the first hold of an idle handle is not renewed",
+        in "crates/lockstep-lock/src/keeper.rs", "if !in_time {" => "if false {",
+        MEMORY;
+    "all-in-any-order": "requests for several locks wait for each other in a circle",
+        in ALL, "for key in keys? {" => "let mut keys: Vec<Key> = keys?.into_iter().collect();\n        if lockstep_core::ClaimId::new().as_u128() % 2 == 0 {\n            keys.reverse();\n        }\n        for key in keys {",
         MEMORY;
     "stake-drop-does-nothing": "a cancelled request keeps its place, a dropped guard its lock",
         in STAKE, "if self.known != Known::Nothing {" => "if false {",
@@ -108,7 +131,22 @@ canaries! {
         in RENEW_LUA, "redis.call('PTTL', lock) < ttl" => "false",
         REDIS;
     "redis-token-goes-nowhere": "every holder has the same token",
-        in ROW_LUA, "math.max((token or 0) + 1, now)" => "token or 1",
+        in HEAL_LUA, "math.max(token + 1, now)" => "math.max(token, 1)",
+        REDIS;
+    "redis-reader-passes-a-writer": "readers that come and go keep a writer out for ever",
+        in ACQUIRE_LUA, "nobody_waits and of == total and" => "of == total and",
+        REDIS;
+    "redis-place-given-up-in-silence": "a writer that gives up keeps the readers behind it out",
+        in RELEASE_LUA, "heal()\nreturn gone" => "return gone",
+        REDIS;
+    "redis-dead-sharer-holds-for-ever": "what a crashed reader or worker held never comes back",
+        in SHARED_LUA, "'-inf', stamp" => "'-inf', 0",
+        REDIS;
+    "redis-shared-keys-end-early": "a lock that readers still hold is granted to a writer",
+        in KEEP_LUA, "life < ttl * 1.5" => "life < 0",
+        REDIS_OWN;
+    "redis-readers-have-many-tokens": "a fence takes a reader for a writer that came later",
+        in HEAL_LUA, "if alone or wanted ~= 'read' then" => "if true then",
         REDIS;
     "sqlite-serves-the-dead": "a waiter that died is granted the lock",
         in "crates/lockstep-sql/src/sqlite/sql/waiter_next.sql", "AND until_ns > ?2" => "AND ?2 = ?2",
@@ -116,6 +154,12 @@ canaries! {
     "sqlite-token-forgets-the-boot": "after a power cut tokens are handed out again",
         in "crates/lockstep-sql/src/sqlite/boot.rs", "sql/boot_void.sql\"))?;\n            mark.epoch + 1" => "sql/boot_void.sql\"))?;\n            mark.epoch",
         SQLITE_OWN;
+    "sqlite-reader-passes-writer": "readers come and go, and the writer waits for ever",
+        in "crates/lockstep-sql/src/sqlite/row.rs", "(self.holders.is_empty() || !self.is_waited_for(now)?)" => "true",
+        SQLITE;
+    "sqlite-holder-not-forgotten": "who shared a lock once is counted for ever",
+        in "crates/lockstep-sql/src/sqlite/sql/holder_forget.sql", "AND claim = ?2" => "AND claim = ?2 AND 1 = 0",
+        SQLITE;
     "postgres-release-without-owner-check": "a late holder frees its successor's lock",
         in POSTGRES_GIVE_BACK, "l.claim = $2 AND " => "",
         POSTGRES;
@@ -124,6 +168,12 @@ canaries! {
         POSTGRES;
     "postgres-renew-resurrects": "a lease that ran out comes back to life",
         in POSTGRES_RENEW, "AND l.broken IS NULL AND l.until_us > {now_us}" => "AND l.broken IS NULL",
+        POSTGRES;
+    "postgres-reader-passes-writer": "readers come and go, and the writer waits for ever",
+        in POSTGRES_ACQUIRE, "IF held.weight < held.total AND held.turn = held.tail THEN" => "IF held.weight < held.total THEN",
+        POSTGRES;
+    "postgres-writer-gives-up-unheard": "readers wait behind a writer that has left the queue",
+        in "crates/lockstep-sql/src/postgres/sql/release.sql", "    ELSIF held.weight < held.total THEN\n        held := {schema}.lockstep_heal_v1(held, now_us, NULL);\n" => "",
         POSTGRES;
     "postgres-verify-locks-nothing": "a lock is taken over in the middle of a verified tx",
         in "crates/lockstep-sql/src/postgres/sql/verify.sql", "f.key = p_row_key FOR SHARE;" => "f.key = p_row_key;",

@@ -30,6 +30,7 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
         || baton(&url, 8, time),
         || ours::contended(&url, 8, time),
     )?;
+    ours::readers(options, table, "postgres", &url)?;
     many::waiters(options, table, "postgres", &url, || Ok(None))?;
     many::guards(options, table, "postgres", &url)
 }

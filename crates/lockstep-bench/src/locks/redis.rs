@@ -60,6 +60,7 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
             || ours::contended(&url, clients, time),
         )?;
     }
+    ours::readers(options, table, "redis", &url)?;
     many::waiters(options, table, "redis", &url, || Ok(Some(requests(&mut connect(&url)?)?)))?;
     many::guards(options, table, "redis", &url)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep::{Guard, Key, LockError, Locks, LostCause};
+use lockstep::{Guard, Key, LockError, Locks, LostCause, MAX_PERMITS, Share};
 use rustix::process::getpid;
 use tokio::time::error::Elapsed;
 
@@ -26,6 +26,8 @@ Examples:
   lockstep lock nightly-report -- ./report.sh
   lockstep lock --try backup -- tar czf /backup/home.tgz /home
   lockstep lock --wait 30s --ttl 1m --grace 10s deploy -- make deploy
+  lockstep lock --shared config -- ./read-config.sh
+  lockstep lock --permits 1/3 backups -- ./backup.sh
   lockstep lock migrate-db -- sh -c 'echo \"token $LOCKSTEP_TOKEN\"'";
 
 /// Runs a command while holding a lock.
@@ -60,6 +62,15 @@ pub(crate) struct Args {
     #[arg(long = "try", conflicts_with = "wait")]
     once: bool,
 
+    /// Shares the lock with others that say the same: readers, while an ordinary lock is the writer
+    #[arg(long)]
+    shared: bool,
+
+    /// Takes some of a fixed number of permits: at most OF are out at a time. All must say the same
+    /// OF
+    #[arg(long, value_name = "COUNT/OF", value_parser = permits, conflicts_with = "shared")]
+    permits: Option<Share>,
+
     /// How long the command has between SIGTERM and SIGKILL when the lock is lost; at most half
     /// of the ttl
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration::parse)]
@@ -77,6 +88,15 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+fn permits(text: &str) -> Result<Share, String> {
+    match text.parse() {
+        Ok(share @ Share::Permits { .. }) => Ok(share),
+        _ => Err(format!(
+            "expected COUNT/OF, such as 1/3: at least one permit, and at most all of {MAX_PERMITS}"
+        )),
+    }
+}
+
 pub(crate) async fn run(args: Args, context: &Context) -> Result<Code, Failure> {
     let console = &context.console;
     let key = Key::new(&args.name)?;
@@ -90,6 +110,11 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Code, Failure> 
     };
     let terms = Terms {
         key: &key,
+        share: match args.permits {
+            Some(permits) => permits,
+            None if args.shared => Share::Read,
+            None => Share::Exclusive,
+        },
         ttl: args.ttl,
         within: args.wait,
         once: args.once,

@@ -8,4 +8,4 @@ mod view;
 pub(crate) use table::Table;
 pub(crate) use text::{json, safe};
 pub(crate) use time::{age, utc, wall_ms};
-pub(crate) use view::{held_by, holder_json, lock_json, waiter_json};
+pub(crate) use view::{and_others, held_by, holder_json, lock_json, waiter_json};

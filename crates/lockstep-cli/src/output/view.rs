@@ -3,17 +3,26 @@ use serde_json::{Value, json};
 
 use super::{age, safe, utc};
 
-/// One line about a holder, for messages.
-pub(crate) fn held_by(holder: &HolderView, now_ms: u64) -> String {
-    let HolderView { label, since_ms, .. } = holder;
+/// One line about who holds a lock, for messages.
+pub(crate) fn held_by(lock: &LockView, now_ms: u64) -> Option<String> {
+    let HolderView { label, since_ms, .. } = lock.holder()?;
     let (since, age) = (utc(*since_ms), age(*since_ms, now_ms));
-    format!("held by {:?} since {since} ({age})", safe(label.as_str()))
+    let others = and_others(lock);
+    Some(format!("held by {:?}{others} since {since} ({age})", safe(label.as_str())))
+}
+
+/// What stands behind the first holder of a lock that several hold.
+pub(crate) fn and_others(lock: &LockView) -> String {
+    match lock.holders.len() {
+        0 | 1 => String::new(),
+        holders => format!(" and {} more", holders - 1),
+    }
 }
 
 pub(crate) fn lock_json(lock: &LockView) -> Value {
     json!({
         "name": lock.key.as_str(),
-        "holder": lock.holder.as_ref().map(holder_json),
+        "holders": lock.holders.iter().map(holder_json).collect::<Vec<_>>(),
         "waiting": lock.waiting,
     })
 }
@@ -23,6 +32,7 @@ pub(crate) fn holder_json(holder: &HolderView) -> Value {
         "label": holder.label.as_str(),
         "owner": holder.owner.to_string(),
         "claim": holder.claim.to_string(),
+        "share": holder.share.to_string(),
         "token": holder.token.map(lockstep::Token::get),
         "since": utc(holder.since_ms),
         "since_ms": holder.since_ms,
@@ -36,6 +46,7 @@ pub(crate) fn waiter_json(waiter: &WaiterView) -> Value {
         "label": waiter.label.as_str(),
         "owner": waiter.owner.to_string(),
         "claim": waiter.claim.to_string(),
+        "share": waiter.share.to_string(),
         "since": utc(waiter.since_ms),
         "since_ms": waiter.since_ms,
     })

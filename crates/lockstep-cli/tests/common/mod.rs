@@ -68,7 +68,7 @@ impl World {
 
     pub(crate) fn is_free(&self, name: &str) -> bool {
         let lock = self.show(name);
-        lock["holder"].is_null() && lock["waiting"] == 0
+        lock["holders"][0].is_null() && lock["waiting"] == 0
     }
 
     /// Returns when so many wait.

@@ -1,15 +1,15 @@
--- Asks once. KEYS: the lock. ARGV: claim, ttl in ms, twice the ttl, inbox or -, owner and label,
--- "try" not to wait.
+-- Asks once. KEYS: the lock. ARGV: claim, ttl in ms and share, twice the ttl, inbox or -, owner and
+-- label, "try" not to wait.
 -- Answers the token, if granted: a number, or {seconds, microseconds}; nothing, if busy; {places
--- ahead, what is left of the holder's lease in microseconds, the holder's token}, if queued; a text,
--- the operator's reason, if broken.
-local call, lock, ttl = redis.call, KEYS[1], ARGV[2]
+-- ahead, what is left of the lease that ends first in microseconds, the last token}, if queued; {the
+-- total}, if it is in use with another; a text, the operator's reason, if broken.
+local call, lock = redis.call, KEYS[1]
 local time = call('TIME')
 
 -- The short way: a lock that nobody holds has no key. Whoever waits keeps it from going that far,
 -- by asking when the holder's lease ends. Two grants have a release between them, or two ttls, so
 -- the clock has moved on and the token with it.
-if call('SET', lock, 'h' .. ARGV[1] .. ' ' .. time[1] .. ' ' .. time[2] .. ' ' .. ttl .. ' '
+if call('SET', lock, 'h' .. ARGV[1] .. ' ' .. time[1] .. ' ' .. time[2] .. ' ' .. ARGV[2] .. ' '
     .. ARGV[4] .. ' ' .. ARGV[5], 'NX', 'PX', ARGV[3]) then
   return time
 end
@@ -17,21 +17,67 @@ end
 local row = call('GET', lock)
 -- include row.lua
 local me, inbox, who = ARGV[1], ARGV[4], ARGV[5]
-if not holder then
-  grant('h', me, ttl, inbox, who)
-  return token
-end
+local space = string.find(ARGV[2], ' ', 1, true)
+local ttl, wanted = string.sub(ARGV[2], 1, space - 1), string.sub(ARGV[2], space + 1)
+local weight, total = weigh(wanted)
 
-if holder == me then
-  if broken then
-    return broken
+-- When somebody else alone has all of it, which is the usual case, there is nothing to heal or to join.
+if used < of or holder == me or state == 's' then
+-- include shared.lua
+-- include heal.lua
+  local nobody_waits = heal(me)
+
+  if holder == me then
+    if broken then
+      return broken
+    end
+    if inbox == '-' then
+      inbox = string.match(row, '^%S+ %d+ %d+ %d+ %S+ (%S+)')
+    end
+    write(state, ttl, inbox, who)
+    return token
   end
-  write(state, ttl, inbox ~= '-' and inbox or told_at, who)
-  return token
+
+  local mine = state == 's' and call('HGET', shared.holders, me)
+  if mine then
+    local why = string.match(mine, '\n(.*)$')
+    if why then
+      return why
+    end
+    local grant_and_share, own_token = string.match(mine, '^(%d+ (%d+) %d+ %S+) ')
+    if inbox ~= '-' then
+      call('HSET', shared.holders, me, grant_and_share .. ' ' .. inbox .. ' ' .. who)
+    end
+    call('ZADD', shared.ends, now + ttl * 1000, me)
+    shared.keep(lock, ttl)
+    return tonumber(own_token)
+  end
+
+  if used == 0 or nobody_waits and of == total and used + weight <= total then
+    if used == 0 then
+      grant('h', me, ttl, wanted, inbox, who)
+    else
+      several().check()
+      grant('h', me, ttl, wanted, inbox, who)
+      shared.settle()
+    end
+    return token
+  end
 end
 
+if of ~= total then
+  return {of}
+end
 if ARGV[6] == 'try' then
   return false
+end
+
+local function lives(waiter)
+  if not waiter then
+    return false
+  end
+  local asked, ttl = string.match(waiter, '^(%d+) (%d+) ')
+  return asked and asked + ttl * 1000 > now
 end
 
 local place = call('ZRANK', queue, me)
@@ -39,7 +85,7 @@ local mine = call('HGET', waiters, me)
 local since = stamp
 if place and lives(mine) then
   local kept
-  since, kept = string.match(mine, '^%d+ %d+ (%d+) (%S+)')
+  since, wanted, kept = string.match(mine, '^%d+ %d+ (%d+) (%S+) (%S+)')
   if inbox == '-' then
     inbox = kept
   end
@@ -49,7 +95,8 @@ else
   call('ZADD', queue, tail < now and stamp or tail + 1, me)
   place = call('ZCARD', queue) - 1
 end
-call('HSET', waiters, me, stamp .. ' ' .. ttl .. ' ' .. since .. ' ' .. inbox .. ' ' .. who)
+call('HSET', waiters, me, stamp .. ' ' .. ttl .. ' ' .. since .. ' ' .. wanted .. ' ' .. inbox .. ' '
+  .. who)
 if state == 'h' then
   call('SETRANGE', lock, 0, 'w')
 end
@@ -59,6 +106,24 @@ local enough = ttl * 1.5
 if call('PTTL', queue) < enough or call('PTTL', waiters) < enough then
   call('PEXPIRE', queue, ARGV[3])
   call('PEXPIRE', waiters, ARGV[3])
+end
+
+-- Where an owner waits, a sorted set: locks by the end of the lease of its place. It says where to
+-- look, not what is there; so it may be out of date, and somebody else's key in its place is left
+-- alone. An owner that has the name of its claim waits nowhere else, and nobody needs to look.
+local owner = string.sub(who, 1, 32)
+if owner ~= me then
+  local waits = string.match(lock, '^[^{]*') .. 'o:' .. owner
+  local known, lasts = redis.pcall('ZSCORE', waits, lock), now + ttl * 1000
+  if type(known) ~= 'table' then
+    if not known or tonumber(known) < lasts then
+      call('ZADD', waits, lasts, lock)
+    end
+    if call('PTTL', waits) < enough then
+      call('ZREMRANGEBYSCORE', waits, '-inf', stamp)
+      call('PEXPIRE', waits, ARGV[3])
+    end
+  end
 end
 
 -- The dead are left out of the count near the head, where it matters; to look at everybody would
@@ -73,4 +138,24 @@ if looked > 0 then
     end
   end
 end
-return {ahead, math.min(left, lease) * 1000, token}
+-- Who is next looks whether those whose holds end with their connections still have them. One that
+-- has not has ended, and asking once more finds that.
+local glance = 500000
+if state == 's' then
+  local ends = lock .. ':e'
+  local patience = math.huge
+  if ahead == 0 then
+    local all = call('HGETALL', lock .. ':h')
+    for i = 1, #all, 2 do
+      local inbox = is_bound(all[i + 1])
+      if inbox and all[i] ~= me and is_gone(inbox) then
+        call('ZADD', ends, 0, all[i])
+      elseif inbox then
+        patience = glance
+      end
+    end
+  end
+  local first = call('ZRANGE', ends, 0, 0, 'WITHSCORES')[2] - now
+  return {ahead, math.min(first, patience), token}
+end
+return {ahead, math.min(left * 1000, lease * 1000, bound and glance or math.huge), token}

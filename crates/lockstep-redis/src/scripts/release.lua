@@ -11,18 +11,29 @@ end
 
 local time = call('TIME')
 -- include row.lua
-if holder == me then
-  holder = false
-  pass_on(me)
-  if not holder then
-    call('DEL', lock)
-  end
+-- include shared.lua
+-- include heal.lua
+local held = holder == me
+if held then
+  holder, broken, used, of = false, false, 0, 1
+elseif state == 's' then
+  held = shared.leave(me)
+end
+if held then
+  heal()
+  free_if_unused()
   return 1
 end
 
-call('HEXISTS', waiters, me) -- a wrong type must show before the first write
-if call('ZREM', queue, me) == 0 then
-  return 0
+-- A wrong type must show before the first write. Somebody behind the place may fit where it did not.
+local asked, ttl = string.match(call('HGET', waiters, me) or '', '^(%d+) (%d+) ')
+if used < of then
+  several().check()
 end
-call('HDEL', waiters, me)
-return 1
+local gone = call('ZREM', queue, me)
+if gone == 1 then
+  call('HDEL', waiters, me)
+end
+heal()
+-- A place whose lease has run out is not there any more, forgotten or not.
+return gone == 1 and asked and asked + ttl * 1000 > now and 1 or 0

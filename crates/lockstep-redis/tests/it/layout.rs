@@ -13,14 +13,14 @@ async fn people_can_read_the_holder() {
     let a = bench.claim("host-17 worker", LONG);
     let token = bench.granted(&a).await;
     let row = bench.row().await;
-    let words: Vec<&str> = row.splitn(7, ' ').collect();
-    let [state_and_claim, seconds, micros, ttl, inbox, owner, label] = words[..] else {
+    let words: Vec<&str> = row.splitn(8, ' ').collect();
+    let [state_and_claim, seconds, micros, ttl, share, inbox, owner, label] = words[..] else {
         panic!("{row}");
     };
     assert_eq!(state_and_claim, format!("h{}", a.id));
     let number = |text: &str| text.parse::<u64>().unwrap();
     assert_eq!(number(seconds) * 1_000_000 + number(micros), token.get(), "it is the clock");
-    assert_eq!(ttl, "60000");
+    assert_eq!((ttl, share), ("60000", "exclusive"));
     assert!(inbox.starts_with(&format!("{}:1:in:", bench.prefix)));
     assert_eq!(owner, a.owner.to_string());
     assert_eq!(label, "host-17 worker");
@@ -94,6 +94,8 @@ async fn what_we_did_not_write_is_left_alone_and_named() {
         ("", &["RPUSH", "list"]),
         ("", &["HSET", "name", "value"]),
         ("", &["SET", "h0123 1 2 3"]),
+        ("", &["SET", "s1 2 3 4"]),
+        ("", &["SET", "h0123 1 2 3 4/x - 5 label"]),
         (":q", &["SET", "string"]),
         (":w", &["SET", "string"]),
     ] {
@@ -173,5 +175,5 @@ async fn a_listing_is_ordered_cut_and_undisturbed() {
     assert_eq!((lock.waiting, lock.waiters.len()), (1, 0), "particulars only for one");
     let one = bench.lane.inspect(&Query::One(Key::new("b").unwrap())).await.unwrap();
     assert_eq!(one.locks[0].waiters[0].label.as_str(), "waiter");
-    assert_eq!(one.locks[0].holder.as_ref().unwrap().label.as_str(), "holder");
+    assert_eq!(one.locks[0].holder().unwrap().label.as_str(), "holder");
 }

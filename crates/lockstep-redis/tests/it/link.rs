@@ -39,7 +39,7 @@ async fn a_lane_that_was_cut_hears_again_without_being_asked() {
         bench.granted(&own).await;
         let lock = format!("{}:1:{{own}}", bench.prefix);
         let row: String = bench.raw(&["GET", &lock]).await;
-        let benchs = row.split(' ').nth(4).unwrap();
+        let benchs = row.split(' ').nth(5).unwrap();
         channels.into_iter().find(|channel| *channel != benchs).unwrap()
     };
     for _ in 0..3 {
@@ -80,14 +80,14 @@ async fn lanes_without_inbox_do_not_subscribe() {
     let lane = bench.another_lane(None).await;
     let a = bench.claim("a", LONG);
     lane.acquire(&a).await.unwrap();
-    assert_eq!(bench.row().await.split(' ').nth(4).unwrap(), "-");
+    assert_eq!(bench.row().await.split(' ').nth(5).unwrap(), "-");
     let pattern = format!("{}:1:in:*", bench.prefix);
     let channels: Vec<String> = bench.raw(&["PUBSUB", "CHANNELS", &pattern]).await;
     assert_eq!(channels.len(), 1, "only the bench's own");
     // Asking through another lane moves the inbox, but never to none.
     bench.granted(&a).await;
     lane.acquire(&a).await.unwrap();
-    assert_eq!(bench.row().await.split(' ').nth(4).unwrap(), channels[0]);
+    assert_eq!(bench.row().await.split(' ').nth(5).unwrap(), channels[0]);
 }
 
 #[tokio::test]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_core::{ClaimId, Key, Label, Owner, Token};
-use lockstep_lock::Inbox;
 use lockstep_lock::store::{
     Answer, Claim, Connect, LockStore, LockView, Query, Release, Released, Renewal,
 };
+use lockstep_lock::{Inbox, Share};
 use lockstep_redis::Redis;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, FromRedisValue};
@@ -49,13 +49,16 @@ impl Bench {
         self.claim_on(self.key.as_str(), label, ttl)
     }
 
+    /// A claim of an owner that nobody has named, as most are.
     pub(crate) fn claim_on(&self, name: &str, label: &str, ttl: Duration) -> Claim {
+        let id = ClaimId::new();
         Claim {
-            id: ClaimId::new(),
+            id,
             key: Key::new(name).unwrap(),
-            owner: Owner::new(),
+            owner: Owner::from_u128(id.as_u128()),
             label: Label::new(label),
             ttl,
+            share: Share::Exclusive,
             wait: true,
         }
     }

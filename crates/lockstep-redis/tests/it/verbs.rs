@@ -26,8 +26,8 @@ async fn a_release_passes_the_lock_to_the_first_in_line() {
 
     assert_eq!(bench.release(&a).await, Released::Done);
     let view = bench.view().await.unwrap();
-    let second = view.holder.as_ref().unwrap().token.unwrap();
-    assert_eq!(view.holder.unwrap().claim, b.id);
+    let second = view.holder().unwrap().token.unwrap();
+    assert_eq!(view.holder().unwrap().claim, b.id);
     assert_eq!(view.waiters.iter().map(|w| w.claim).collect::<Vec<_>>(), [c.id]);
     assert!(second > first);
     assert_eq!(bench.granted(&b).await, second, "asking again must not raise the token");
@@ -45,22 +45,22 @@ async fn only_the_next_is_told() {
     let mut bench = Bench::new().await;
     let [a, b, c] = ["a", "b", "c"].map(|label| bench.claim(label, LONG));
     bench.granted(&a).await;
-    let own_channel = bench.row().await.split(' ').nth(4).unwrap().to_owned();
+    let own_channel = bench.row().await.split(' ').nth(5).unwrap().to_owned();
     let other = bench.another_lane(Some(lockstep_lock::Inbox::new())).await;
     other.acquire(&b).await.unwrap();
     bench.queued(&c).await;
     let waiter = bench.raw::<String>(&["HGET", &bench.redis_key(":w"), &b.id.to_string()]).await;
-    let others_channel = waiter.split(' ').nth(3).unwrap().to_owned();
+    let others_channel = waiter.split(' ').nth(4).unwrap().to_owned();
     let mut own = listen(&own_channel).await;
     let mut others = listen(&others_channel).await;
 
     bench.release(&a).await;
-    let token = bench.view().await.unwrap().holder.unwrap().token.unwrap();
+    let token = bench.view().await.unwrap().holder().unwrap().token.unwrap();
     assert_eq!(others().await, format!("granted {} {token}", b.id));
     bench.break_it("moving house", true).await;
     assert_eq!(others().await, format!("lost {} moving house", b.id));
     // The first that this lane is told is about c: of b's grant it heard nothing.
-    let token = bench.view().await.unwrap().holder.unwrap().token.unwrap();
+    let token = bench.view().await.unwrap().holder().unwrap().token.unwrap();
     assert_eq!(own().await, format!("granted {} {token}", c.id));
 }
 
@@ -116,13 +116,13 @@ async fn whoever_asks_heals_the_lock_for_the_next_in_line() {
     let first = bench.granted(&crashed).await;
     bench.queued(&b).await;
     bench.end_hold(&crashed).await;
-    assert_eq!(bench.view().await.unwrap().holder, None);
+    assert_eq!(bench.view().await.unwrap().holder(), None);
     assert_eq!(bench.queued(&c).await, 0, "b has it, although c asked");
-    assert_eq!(bench.view().await.unwrap().holder.unwrap().claim, b.id);
+    assert_eq!(bench.view().await.unwrap().holder().unwrap().claim, b.id);
     assert!(bench.granted(&b).await > first);
     bench.end_hold(&b).await;
     assert_eq!(bench.release(&b).await, Released::NotHeld);
-    assert_eq!(bench.view().await.unwrap().holder.unwrap().claim, c.id, "a release heals too");
+    assert_eq!(bench.view().await.unwrap().holder().unwrap().claim, c.id, "a release heals too");
 }
 
 #[tokio::test]
@@ -154,12 +154,12 @@ async fn a_broken_hold_ends_with_its_lease_or_at_once() {
     let reason = "stuck\nfor hours".to_owned();
     assert_eq!(bench.renew(&a).await, Renewal::Broken { reason: reason.clone() });
     assert_eq!(bench.ask(&a).await, Answer::Broken { reason: reason.clone() });
-    assert_eq!(bench.view().await.unwrap().holder.unwrap().broken, Some(reason));
+    assert_eq!(bench.view().await.unwrap().holder().unwrap().broken, Some(reason));
     assert_eq!(bench.queued(&b).await, 0, "it is still a's until the lease ends");
 
     assert_eq!(bench.break_it("now", true).await, Released::Done);
     bench.granted(&b).await;
-    assert_eq!(bench.view().await.unwrap().holder.unwrap().broken, None);
+    assert_eq!(bench.view().await.unwrap().holder().unwrap().broken, None);
     assert_eq!(bench.renew(&a).await, Renewal::Lost);
     assert_eq!(bench.renew(&b).await, Renewal::Renewed);
     assert_eq!(bench.break_it("now", true).await, Released::Done);

@@ -27,7 +27,7 @@ const SESSION: &str = "-c statement_timeout=1800 \
     -c default_transaction_isolation=read\\ committed \
     -c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off";
 
-const KNOWN: &str = "prefix, schema, pool, migrate, sslmode, sslrootcert, password_file, \
+const KNOWN: &str = "prefix, schema, pool, migrate, on_disconnect, sslmode, sslrootcert, password_file, \
     application_name, host, port";
 
 /// What drives a connection and hears what the server says unasked.
@@ -44,6 +44,8 @@ pub(super) struct Settings {
     pub(super) pool: usize,
     /// Whether opening a lane may create missing tables.
     pub(super) migrate: bool,
+    /// Whether what is held ends with the connection that listens.
+    pub(super) bound: bool,
 }
 
 impl Settings {
@@ -112,6 +114,7 @@ struct Draft {
     schema: String,
     pool: usize,
     migrate: bool,
+    bound: bool,
     sslmode: tls::Mode,
     sslrootcert: Option<String>,
     application_name: String,
@@ -124,6 +127,7 @@ impl Default for Draft {
             schema: "public".to_owned(),
             pool: 8,
             migrate: true,
+            bound: false,
             sslmode: tls::Mode::Prefer,
             sslrootcert: None,
             application_name: "lockstep".to_owned(),
@@ -161,6 +165,13 @@ impl Draft {
                     "auto" => true,
                     "never" => false,
                     _ => return Err(config("migrate is auto or never")),
+                };
+            }
+            "on_disconnect" => {
+                self.bound = match value {
+                    "keep" => false,
+                    "release" => true,
+                    _ => return Err(config("on_disconnect is keep or release")),
                 };
             }
             "sslmode" => {
@@ -238,6 +249,7 @@ impl Draft {
             schema: format!("\"{}\"", self.schema),
             pool: self.pool,
             migrate: self.migrate,
+            bound: self.bound,
         })
     }
 }

@@ -48,7 +48,9 @@ impl Listener {
         session: bool,
         inbox: Inbox,
     ) -> Result<Self, StoreError> {
-        let channel = format!("lockstep_{}", Uuid::new_v4().simple());
+        // The functions know by the name whether holds end with this connection.
+        let kind = if settings.bound { "lockstepb" } else { "lockstep" };
+        let channel = format!("{kind}_{}", Uuid::new_v4().simple());
         let heard_itself = Notify::new();
         let ear = Arc::new(Ear { settings, session, channel, inbox, heard_itself });
         let line = ear.listen().await?;
@@ -107,7 +109,13 @@ impl Ear {
     async fn listen(self: &Arc<Self>) -> Result<Line, StoreError> {
         let (client, connection) = self.settings.connect(self.session).await?;
         let line = Line { client, pump: tokio::spawn(Arc::clone(self).pump(connection)) };
-        timeout(OPERATION, line.client.batch_execute(&format!("LISTEN {}", self.channel)))
+        let mut listen = format!("LISTEN {}", self.channel);
+        if self.settings.bound {
+            // As long as this session has it, its holders live; see gone.sql.
+            listen +=
+                &format!("; SELECT pg_advisory_lock(hashtextextended('{}', 0))", self.channel);
+        }
+        timeout(OPERATION, line.client.batch_execute(&listen))
             .await
             .map_err(|_| error::no_answer())?
             .map_err(error::answered)?;

@@ -16,6 +16,7 @@
 //! | `schema` | `public` | where the tables are |
 //! | `pool` | 8 | connections for asking and releasing; one more listens, two more renew |
 //! | `migrate` | `auto` | `auto` creates missing tables if the role may; `never` leaves it to `lockstep migrate` |
+//! | `on_disconnect` | `keep` | `release`: a lock passes on within a second when the connection of its holder's handle is lost; see below |
 //! | `sslmode` | `prefer` | `disable`, `prefer`, `require`, `verify-full`, as in libpq |
 //! | `sslrootcert` | the public authorities | a PEM file to check the server against; with `verify-full` only |
 //! | `password_file` | | a file with the password, read when the store is created |
@@ -31,6 +32,14 @@
 //! notifications. That is found out when a handle opens: [`facts`](lockstep_lock::StoreFacts)
 //! then say `push: false` with a warning, and waiters ask at intervals. Locks are as safe there as
 //! on a direct connection.
+//!
+//! # When a connection is lost
+//!
+//! The lease decides: a holder that has lost its connections has until the lease ends to get new ones. With
+//! `on_disconnect=release` a lock passes on as soon as somebody who waits sees that the one connection is gone on which
+//! its holder's handle listens. A process that dies is then replaced at once and not after a ttl. But a
+//! connection can be lost while the work goes on, and the holder only hears of it at its next renewal: for up to a
+//! third of its ttl two may act. Only a fence makes that harmless.
 //!
 //! # Durability
 //!

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lockstep_core::{ClaimId, Key, Label, Owner, StoreError, Token};
+use lockstep_lock::Share;
 use lockstep_lock::store::{Answer, HolderView, LockView, Renewal, WaiterView};
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -62,6 +63,7 @@ pub(super) fn answer(text: &str) -> Result<Answer, StoreError> {
             behind: Some(Token::new(behind)),
         },
         ("busy", _) => Answer::Busy,
+        ("differs", Some(&[of])) => Answer::Differs { of: of as u32 },
         ("broken", _) => Answer::Broken { reason: rest.to_owned() },
         _ => return Err(error::foreign(format!("unknown answer {text:?}"))),
     })
@@ -78,44 +80,67 @@ pub(super) fn renewal(answer: Option<String>) -> Result<Renewal, StoreError> {
     })
 }
 
-/// One lock without its waiters.
-pub(super) fn lock(row: &Row, tenant: &str, waiting: u64) -> Result<LockView, StoreError> {
+/// The locks that the rows of `view.sql` describe; those that nobody has are left out.
+pub(super) fn locks(rows: &[Row], tenant: &str) -> Result<Vec<LockView>, StoreError> {
+    let mut locks: Vec<LockView> = vec![];
+    for row in rows {
+        let kind: i32 = get(row, "kind")?;
+        match (kind, locks.last_mut()) {
+            (0, _) => locks.push(lock(row, tenant)?),
+            (1, Some(lock)) => lock.holders.push(holder(row)?),
+            (2, Some(lock)) => lock.waiters.push(waiter(row)?),
+            _ => return Err(error::foreign(format!("a row of kind {kind}"))),
+        }
+    }
+    locks.retain(|lock| !lock.holders.is_empty() || lock.waiting > 0);
+    Ok(locks)
+}
+
+fn lock(row: &Row, tenant: &str) -> Result<LockView, StoreError> {
     let key: &str = get(row, "key")?;
     let name = key.strip_prefix(tenant).unwrap_or(key);
-    let holder = match get::<Option<Uuid>>(row, "claim")? {
-        None => None,
-        Some(claim) => Some(HolderView {
-            claim: ClaimId::from_u128(claim.as_u128()),
-            owner: Owner::from_u128(get::<Uuid>(row, "owner")?.as_u128()),
-            label: Label::new(get::<&str>(row, "label")?),
-            token: Some(token(row)?),
-            since_ms: number(row, "since_ms")?,
-            left: Duration::from_micros(number(row, "left_us")?),
-            broken: get(row, "broken")?,
-        }),
-    };
-    Ok(LockView {
-        key: Key::new(name).map_err(|error| {
-            error::foreign("a lock with a name that cannot be").with_source(error)
-        })?,
-        holder,
-        waiting,
-        waiters: vec![],
+    let key = Key::new(name)
+        .map_err(|error| error::foreign("a lock with a name that cannot be").with_source(error))?;
+    Ok(LockView { key, holders: vec![], waiting: number(row, "waiting")?, waiters: vec![] })
+}
+
+fn holder(row: &Row) -> Result<HolderView, StoreError> {
+    Ok(HolderView {
+        claim: ClaimId::from_u128(get::<Uuid>(row, "claim")?.as_u128()),
+        owner: Owner::from_u128(get::<Uuid>(row, "owner")?.as_u128()),
+        label: Label::new(get::<&str>(row, "label")?),
+        share: share(row)?,
+        token: Some(token(row)?),
+        since_ms: number(row, "since_ms")?,
+        left: Duration::from_micros(number(row, "left_us")?),
+        broken: get(row, "broken")?,
     })
 }
 
-/// The waiter of a row of `inspect_one.sql`, if it has one.
-pub(super) fn waiter(row: &Row) -> Result<Option<WaiterView>, StoreError> {
-    let Some(claim) = get::<Option<Uuid>>(row, "waiter")? else { return Ok(None) };
-    Ok(Some(WaiterView {
-        claim: ClaimId::from_u128(claim.as_u128()),
-        owner: Owner::from_u128(get::<Uuid>(row, "waiter_owner")?.as_u128()),
-        label: Label::new(get::<&str>(row, "waiter_label")?),
-        since_ms: number(row, "waiter_since_ms")?,
-    }))
+fn waiter(row: &Row) -> Result<WaiterView, StoreError> {
+    Ok(WaiterView {
+        claim: ClaimId::from_u128(get::<Uuid>(row, "claim")?.as_u128()),
+        owner: Owner::from_u128(get::<Uuid>(row, "owner")?.as_u128()),
+        label: Label::new(get::<&str>(row, "label")?),
+        share: share(row)?,
+        since_ms: number(row, "since_ms")?,
+    })
 }
 
-pub(super) fn number(row: &Row, column: &str) -> Result<u64, StoreError> {
+fn share(row: &Row) -> Result<Share, StoreError> {
+    let (weight, total): (i32, i32) = (get(row, "weight")?, get(row, "total")?);
+    let share = u32::try_from(weight).ok().zip(u32::try_from(total).ok());
+    share
+        .and_then(|(weight, total)| Share::from_numbers(weight, total))
+        .ok_or_else(|| error::foreign(format!("a share of {weight}/{total}")))
+}
+
+/// A number of a share as a column has it: none is larger.
+pub(super) fn integer(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+fn number(row: &Row, column: &str) -> Result<u64, StoreError> {
     let number: i64 = get(row, column)?;
     u64::try_from(number).map_err(|_| error::foreign(format!("{column} is {number}")))
 }
@@ -147,6 +172,7 @@ mod tests {
             ("granted 7", Answer::Granted { token: behind }),
             ("queued 7 3 1500", Answer::Queued { ahead: 3, holder_left, behind }),
             ("busy", Answer::Busy),
+            ("differs 5", Answer::Differs { of: 5 }),
             ("broken two  words", Answer::Broken { reason: "two  words".to_owned() }),
             ("broken ", Answer::Broken { reason: String::new() }),
         ] {

@@ -9,7 +9,7 @@ use lockstep_lock::store::{
     Answer, Claim, Hold, LockStore, Page, Query, Release, Released, Renewal, Verb,
 };
 use lockstep_lock::{Fencing, Inbox, Origin, Scope, StoreFacts};
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::config::Settings;
 use super::listen::{HELLO, Listener};
@@ -22,6 +22,12 @@ const SELF_TEST: Duration = Duration::from_secs(1);
 /// Enough for renewals and for what dropped guards leave behind.
 const KEEPER_POOL: usize = 2;
 
+const TWO_HOLDERS_IF: &str = "a failover goes to a standby that lacks the last commits \
+    (asynchronous replication), or the server's clock steps forward";
+const TWO_HOLDERS_IF_BOUND: &str = "the connection of the holder's handle is lost while its work \
+    goes on (as asked for), a failover goes to a standby that lacks the last commits (asynchronous \
+    replication), or the server's clock steps forward";
+
 pub(super) struct Lane {
     connections: Connections,
     statements: Statements,
@@ -30,6 +36,8 @@ pub(super) struct Lane {
     /// Kept only if notifications arrive and somebody wants them.
     listener: Option<Listener>,
     push: bool,
+    /// Whether what is held through it ends with the connection that listens.
+    bound: bool,
     warnings: Vec<String>,
 }
 
@@ -37,8 +45,10 @@ struct Statements {
     acquire: Statement,
     renew: Statement,
     release: Statement,
+    downgrade: Statement,
     break_lock: Statement,
     inspect_one: Statement,
+    inspect_waited_for: Statement,
     inspect_all: Statement,
 }
 
@@ -71,6 +81,13 @@ impl Lane {
             listener = (heard && wanted).then_some(ear);
         }
         let push = route == Route::Session;
+        if settings.bound && !push {
+            return Err(StoreError::config(
+                error::STORE,
+                "on_disconnect=release needs a direct connection; behind a transaction pooler \
+                 nobody sees whose connection is lost",
+            ));
+        }
         if push {
             connections.keep_statements();
         } else {
@@ -91,6 +108,7 @@ impl Lane {
             origin: Origin { id, prefix: settings.tenant.trim_end_matches('/').to_owned() },
             listener,
             push,
+            bound: settings.bound,
             warnings,
         })
     }
@@ -126,33 +144,29 @@ impl Lane {
     }
 
     async fn look_at(&self, query: &Query) -> Result<Page, StoreError> {
-        match query {
-            Query::One(key) => {
-                let rows =
-                    self.connections.ask(&self.statements.inspect_one, &[&self.key(key)]).await?;
-                let Some(first) = rows.first() else { return Ok(Page::default()) };
-                let mut lock = rows::lock(first, &self.tenant, 0)?;
-                for row in &rows {
-                    lock.waiters.extend(rows::waiter(row)?);
-                }
-                lock.waiting = lock.waiters.len() as u64;
-                let anybody = lock.holder.is_some() || lock.waiting > 0;
-                Ok(Page { locks: anybody.then_some(lock).into_iter().collect(), more: false })
+        let (ask, statements) = (&self.connections, &self.statements);
+        let limit = match query {
+            Query::All { limit, .. } => *limit,
+            Query::One(_) | Query::WaitedForBy(_) => usize::MAX,
+        };
+        let rows = match query {
+            Query::One(key) => ask.ask(&statements.inspect_one, &[&self.key(key)]).await?,
+            Query::WaitedForBy(owner) => {
+                let (start, owner) = (&self.tenant, rows::uuid(owner.as_u128()));
+                let range: [&(dyn ToSql + Sync); 3] = [start, &rows::end_of(start), &owner];
+                ask.ask(&statements.inspect_waited_for, &range).await?
             }
             Query::All { prefix, limit } => {
                 let start = format!("{}{prefix}", self.tenant);
                 let one_more = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
-                let all = self
-                    .connections
-                    .ask(&self.statements.inspect_all, &[&start, &rows::end_of(&start), &one_more])
-                    .await?;
-                let mut locks = Vec::with_capacity(all.len());
-                for row in all.iter().take(*limit) {
-                    locks.push(rows::lock(row, &self.tenant, rows::number(row, "waiting")?)?);
-                }
-                Ok(Page { locks, more: all.len() > *limit })
+                let range: [&(dyn ToSql + Sync); 3] = [&start, &rows::end_of(&start), &one_more];
+                ask.ask(&statements.inspect_all, &range).await?
             }
-        }
+        };
+        let mut locks = rows::locks(&rows, &self.tenant)?;
+        let more = locks.len() > limit;
+        locks.truncate(limit);
+        Ok(Page { locks, more })
     }
 }
 
@@ -180,12 +194,14 @@ impl LockStore for Lane {
             fencing: Fencing::Strong,
             scope: Scope::Network,
             fair: true,
+            shared: true,
+            deadlocks: true,
             push: self.push,
+            ends_with_connection: self.bound,
             clock: "the PostgreSQL server's",
             ttl_min: TTL_MIN,
             ttl_max: TTL_MAX,
-            two_holders_if: "a failover goes to a standby that lacks the last commits \
-                             (asynchronous replication), or the server's clock steps forward",
+            two_holders_if: if self.bound { TWO_HOLDERS_IF_BOUND } else { TWO_HOLDERS_IF },
             warnings: self.warnings.clone(),
             origin: self.origin.clone(),
         }
@@ -205,6 +221,8 @@ impl LockStore for Lane {
                         &self.listener.as_ref().map(Listener::channel),
                         &rows::micros(claim.ttl),
                         &claim.wait,
+                        &rows::integer(claim.share.weight()),
+                        &rows::integer(claim.share.of()),
                     ],
                 )
                 .await?;
@@ -225,6 +243,11 @@ impl LockStore for Lane {
                     let claim = rows::uuid(hold.id.as_u128());
                     let key = self.key(&hold.key);
                     self.connections.ask(&self.statements.release, &[&key, &claim]).await?
+                }
+                Release::Downgrade(hold) => {
+                    let claim = rows::uuid(hold.id.as_u128());
+                    let key = self.key(&hold.key);
+                    self.connections.ask(&self.statements.downgrade, &[&key, &claim]).await?
                 }
                 Release::Break { key, reason, now } => {
                     // The one character that PostgreSQL's text cannot hold.
@@ -258,6 +281,8 @@ impl Statements {
                         Type::TEXT,
                         Type::INT8,
                         Type::BOOL,
+                        Type::INT4,
+                        Type::INT4,
                     ]
                 },
             ),
@@ -269,13 +294,38 @@ impl Statements {
                 include_str!("sql/give_back.sql"),
                 const { &[Type::TEXT, Type::UUID] },
             ),
+            downgrade: statement(
+                "SELECT {schema}.lockstep_release_v1($1, $2, true) AS done",
+                const { &[Type::TEXT, Type::UUID] },
+            ),
             break_lock: statement(
                 "SELECT {schema}.lockstep_break_v1($1, $2, $3) AS done",
                 const { &[Type::TEXT, Type::TEXT, Type::BOOL] },
             ),
-            inspect_one: statement(include_str!("sql/inspect_one.sql"), const { &[Type::TEXT] }),
+            inspect_one: statement(
+                concat!(
+                    include_str!("sql/chosen_one.sql"),
+                    include_str!("sql/view.sql"),
+                    include_str!("sql/view_waiters.sql"),
+                    "ORDER BY key, kind, seq"
+                ),
+                const { &[Type::TEXT] },
+            ),
+            inspect_waited_for: statement(
+                concat!(
+                    include_str!("sql/chosen_waited_for.sql"),
+                    include_str!("sql/view.sql"),
+                    include_str!("sql/view_waiters.sql"),
+                    "ORDER BY key, kind, seq"
+                ),
+                const { &[Type::TEXT, Type::TEXT, Type::UUID] },
+            ),
             inspect_all: statement(
-                include_str!("sql/inspect_all.sql"),
+                concat!(
+                    include_str!("sql/chosen_all.sql"),
+                    include_str!("sql/view.sql"),
+                    "ORDER BY key, kind, seq"
+                ),
                 const { &[Type::TEXT, Type::TEXT, Type::INT8] },
             ),
         }

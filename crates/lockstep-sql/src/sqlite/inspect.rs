@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 
 use super::config::Tenant;
 use super::error::Failure;
-use super::row::{Holder, Row, id, nanos};
+use super::row::{Holders, Row, id, nanos};
 use super::tx::Tx;
 
 pub(super) fn inspect(
@@ -22,6 +22,18 @@ pub(super) fn inspect(
             let view = one(conn, tenant, now, key)?;
             Page { locks: view.into_iter().collect(), more: false }
         }
+        Query::WaitedForBy(owner) => {
+            let mut waits = conn.prepare_cached(include_str!("sql/waiter_waits.sql"))?;
+            let values = params![owner.as_u128().to_be_bytes(), nanos(now.moment)];
+            let keys = waits.query_map(values, |row| row.get::<_, String>(0))?;
+            let mut locks = vec![];
+            for key in keys {
+                if let Some(key) = tenant.lock(&key?) {
+                    locks.extend(one(conn, tenant, now, &key)?);
+                }
+            }
+            Page { locks, more: false }
+        }
         Query::All { prefix, limit } => all(conn, tenant, now, prefix, *limit)?,
     };
     tx.commit()?;
@@ -35,20 +47,23 @@ fn one(
     key: &Key,
 ) -> Result<Option<LockView>, Failure> {
     let row_key = tenant.row_key(key.as_str());
-    let holder = Row::load(conn, &row_key)?.holder_view(now);
-    let mut waiters = conn.prepare_cached(include_str!("sql/waiter_list.sql"))?;
-    let waiters = waiters.query_map(params![row_key, nanos(now.moment)], |row| {
-        Ok(WaiterView {
-            claim: ClaimId::from_u128(id(row, 0)?),
-            owner: Owner::from_u128(id(row, 1)?),
-            label: Label::new(row.get_ref(2)?.as_str()?),
-            since_ms: row.get::<_, i64>(3)? as u64,
-        })
-    })?;
-    let waiters: Vec<WaiterView> = waiters.collect::<Result<_, _>>()?;
+    let row = Row::load(conn, &row_key)?;
+    let holders = row.holder_views(now)?;
+    let mut list = conn.prepare_cached(include_str!("sql/waiter_list.sql"))?;
+    let mut found = list.query(params![row_key, nanos(now.moment)])?;
+    let mut waiters = vec![];
+    while let Some(waiter) = found.next()? {
+        waiters.push(WaiterView {
+            claim: ClaimId::from_u128(id(waiter, 0)?),
+            owner: Owner::from_u128(id(waiter, 1)?),
+            label: Label::new(waiter.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?),
+            share: row.share(waiter.get(4)?)?,
+            since_ms: waiter.get::<_, i64>(3)? as u64,
+        });
+    }
     let waiting = waiters.len() as u64;
-    let seen = holder.is_some() || waiting > 0;
-    Ok(seen.then(|| LockView { key: key.clone(), holder, waiting, waiters }))
+    let seen = !holders.is_empty() || waiting > 0;
+    Ok(seen.then(|| LockView { key: key.clone(), holders, waiting, waiters }))
 }
 
 /// Goes through the rows in order, the free ones too: nothing but their keys is kept sorted.
@@ -69,17 +84,19 @@ fn all(
             break;
         }
         let Some(key) = tenant.lock(row_key) else { continue };
-        let token = row.get(1)?;
-        let holder = Holder::read(row, 2)?.and_then(|holder| holder.view(now, token));
-        let waiting = row.get::<_, i64>(9)? as u64;
-        if holder.is_none() && waiting == 0 {
+        let total = row.get(2)?;
+        let holders = Holders::read(row, 3, row.get(1)?)?.load(conn, row_key)?;
+        let live = holders.iter().filter(|holder| holder.lives(now));
+        let holders = live.map(|holder| holder.view(now, total)).collect::<Result<Vec<_>, _>>()?;
+        let waiting = row.get::<_, i64>(11)? as u64;
+        if holders.is_empty() && waiting == 0 {
             continue;
         }
         if page.locks.len() == limit {
             page.more = true;
             break;
         }
-        page.locks.push(LockView { key, holder, waiting, waiters: vec![] });
+        page.locks.push(LockView { key, holders, waiting, waiters: vec![] });
     }
     Ok(page)
 }

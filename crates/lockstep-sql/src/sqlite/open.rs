@@ -14,8 +14,9 @@ use super::file::{self, FileId};
 use super::tx::Tx;
 
 pub(super) const SCHEMA: &str = include_str!("sql/schema.sql");
+const FROM_1: &str = include_str!("sql/from_1.sql");
 const APPLICATION_ID: i64 = 0x4C73_7470;
-const LAYOUT: i64 = 1;
+const LAYOUT: i64 = 2;
 
 /// Older SQLites can lose commits when two connections checkpoint the log at once.
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -44,6 +45,8 @@ pub(super) struct Opened {
 
 enum Found {
     Empty,
+    /// Of an earlier layout.
+    Earlier,
     Ours,
 }
 
@@ -128,6 +131,7 @@ fn recognise(conn: &Connection) -> Result<Found, Failure> {
     tx.commit()?;
     match (application, layout, objects) {
         (APPLICATION_ID, LAYOUT, _) => Ok(Found::Ours),
+        (APPLICATION_ID, 1, _) => Ok(Found::Earlier),
         (APPLICATION_ID, newer, _) if newer > LAYOUT => {
             let message = format!(
                 "the file has layout {newer}, written by a newer Lockstep; this one knows {LAYOUT}"
@@ -157,9 +161,11 @@ fn create_tables(conn: &Connection) -> Result<(), Failure> {
     }
     let tx = Tx::write(conn)?;
     // Again, now that nobody else can write.
-    let objects: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0))?;
-    if objects == 0 {
-        conn.execute_batch(SCHEMA)?;
+    let number = |sql| conn.query_row(sql, [], |row| row.get::<_, i64>(0));
+    match (number("SELECT count(*) FROM sqlite_schema")?, number("PRAGMA user_version")?) {
+        (0, _) => conn.execute_batch(SCHEMA)?,
+        (_, 1) => conn.execute_batch(FROM_1)?,
+        _ => {}
     }
     tx.commit()
 }

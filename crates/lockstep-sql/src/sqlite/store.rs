@@ -168,7 +168,7 @@ impl LockStore for Lane {
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Page> {
         match query {
-            Query::One(_) => {
+            Query::One(_) | Query::WaitedForBy(_) => {
                 Box::pin(self.run(query, |desk, query| desk.table.lock().inspect(query)))
             }
             Query::All { .. } => Box::pin(self.list(query)),

@@ -59,12 +59,13 @@ impl Table {
         &mut self,
         claim: &Claim,
         inbox: Option<InboxId>,
-    ) -> Result<(Answer, Option<Told>), Failure> {
+    ) -> Result<(Answer, Vec<Told>), Failure> {
         self.change(&claim.key, |row, now| {
-            let told = row.heal(now)?;
+            let mut told = row.heal(now)?;
             let answer = row.ask(now, claim, inbox)?;
             // Telling the asker what its own answer already says would only wake it twice.
-            Ok((answer, told.filter(|told| told.claim != claim.id)))
+            told.retain(|told| told.claim != claim.id);
+            Ok((answer, told))
         })
     }
 
@@ -85,11 +86,7 @@ impl Table {
         {
             return Ok((Released::Done, vec![]));
         }
-        let key = match what {
-            Release::Mine(hold) => &hold.key,
-            Release::Break { key, .. } => key,
-        };
-        self.change(key, |row, now| {
+        self.change(what.key(), |row, now| {
             if !row.is_stored() {
                 return Ok((Released::NotHeld, vec![]));
             }
@@ -97,16 +94,17 @@ impl Table {
             // innocent one that is next.
             row.expire(now);
             let mut told = vec![];
-            let released = match what {
-                Release::Mine(hold) => row.give_back(hold)?,
+            let done = match what {
+                Release::Mine(hold) => row.give_back(now, hold)?,
+                Release::Downgrade(hold) => row.downgrade(hold),
                 Release::Break { reason, now: false, .. } => row.mark_broken(reason),
                 Release::Break { reason, now: true, .. } => {
-                    told.extend(row.break_now(reason));
-                    if told.is_empty() { Released::NotHeld } else { Released::Done }
+                    told = row.break_now(reason);
+                    !told.is_empty()
                 }
             };
             told.extend(row.heal(now)?);
-            Ok((released, told))
+            Ok((if done { Released::Done } else { Released::NotHeld }, told))
         })
     }
 
@@ -222,6 +220,10 @@ fn renew_one(
     let (key, claim) = (tenant.row_key(hold.key.as_str()), blob(hold.id));
     let (moment, until) = (nanos(now.moment), nanos(now.moment + hold.ttl));
     let mut renew = conn.prepare_cached(include_str!("sql/lock_renew.sql"))?;
+    if renew.execute(params![key, claim, moment, until])? == 1 {
+        return Ok(Renewal::Renewed);
+    }
+    let mut renew = conn.prepare_cached(include_str!("sql/holder_renew.sql"))?;
     if renew.execute(params![key, claim, moment, until])? == 1 {
         return Ok(Renewal::Renewed);
     }

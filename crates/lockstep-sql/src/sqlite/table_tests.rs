@@ -8,7 +8,7 @@ use lockstep_core::time::Moment;
 use lockstep_core::{ClaimId, Label, Owner, Token};
 use lockstep_lock::queue;
 
-use lockstep_lock::Signal;
+use lockstep_lock::{Share, Signal};
 
 use super::*;
 
@@ -36,15 +36,27 @@ impl Dice {
         Key::new(["a", "a/b"][self.roll(2) as usize]).unwrap()
     }
 
+    /// One lock has readers, the other is made of permits; now and then somebody is wrong.
+    fn share(&mut self, key: &Key) -> Share {
+        match (key.as_str(), self.roll(16)) {
+            (_, 0) => Share::Permits { count: 1, of: 7 },
+            ("a", 1..8) => Share::Exclusive,
+            ("a", _) => Share::Read,
+            _ => Share::Permits { count: 1 + self.roll(3) as u32, of: 4 },
+        }
+    }
+
     fn ttl(&mut self) -> Duration {
         Duration::from_nanos(20 + self.roll(60))
     }
 
     fn claim(&mut self) -> Claim {
-        let number = u128::from(self.roll(5)) + 1;
+        let number = u128::from(self.roll(6)) + 1;
+        let key = self.key();
         Claim {
             id: ClaimId::from_u128(number),
-            key: self.key(),
+            share: self.share(&key),
+            key,
             owner: Owner::from_u128(number),
             label: Label::new(format!("claim {number}")),
             ttl: self.ttl(),
@@ -58,6 +70,7 @@ impl Dice {
                 let reason = format!("because of {}", self.roll(9));
                 Release::Break { key: self.key(), reason, now: self.roll(2) == 0 }
             }
+            1 => Release::Downgrade(self.claim().hold()),
             _ => Release::Mine(self.claim().hold()),
         }
     }
@@ -91,7 +104,7 @@ fn expected(told: impl IntoIterator<Item = queue::Told>) -> Vec<(ClaimId, Signal
 /// Without what the wall clock says.
 fn shown(mut page: Page) -> Page {
     for lock in &mut page.locks {
-        lock.holder.iter_mut().for_each(|holder| holder.since_ms = 0);
+        lock.holders.iter_mut().for_each(|holder| holder.since_ms = 0);
         lock.waiters.iter_mut().for_each(|waiter| waiter.since_ms = 0);
     }
     page
@@ -135,12 +148,13 @@ fn compare(seed: u64, verbs: u32) {
                 assert_eq!(told(tell), expected(right_told), "{here}: {what:?}");
             }
             _ => {
-                let query = match dice.roll(2) {
+                let query = match dice.roll(3) {
+                    1 => Query::WaitedForBy(dice.claim().owner),
                     0 => Query::One(dice.key()),
                     _ => Query::All { prefix: "a".into(), limit: dice.roll(3) as usize },
                 };
                 let mut page = shown(ours.inspect(&query).unwrap());
-                for holder in page.locks.iter_mut().flat_map(|lock| &mut lock.holder) {
+                for holder in page.locks.iter_mut().flat_map(|lock| &mut lock.holders) {
                     counted(&mut holder.token);
                 }
                 assert_eq!(page, shown(reference.inspect(now, &query)), "{here}: {query:?}");

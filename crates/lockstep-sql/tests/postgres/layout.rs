@@ -2,7 +2,8 @@
 
 use futures_util::future::join_all;
 use lockstep_core::{ErrorKind, StoreError};
-use lockstep_lock::store::{Connect, Query, Released};
+use lockstep_lock::Share;
+use lockstep_lock::store::{Claim, Connect, Query, Released};
 use lockstep_sql::postgres::Postgres;
 
 use crate::support::{Place, claim, open};
@@ -84,7 +85,7 @@ async fn a_role_needs_exactly_the_rights_that_the_script_names() {
         .filter_map(|line| line.strip_prefix("--   GRANT "))
         .map(|grant| format!("GRANT {}", grant.replace(" TO role;", &format!(" TO {role};"))))
         .collect();
-    assert_eq!(grants.len(), 6);
+    assert_eq!(grants.len(), 7);
     let (store_right, rights): (Vec<String>, Vec<String>) =
         grants[1..].iter().cloned().partition(|grant| grant.contains("lockstep_store "));
     admin.batch_execute(&grants[0]).await.unwrap();
@@ -103,6 +104,12 @@ async fn a_role_needs_exactly_the_rights_that_the_script_names() {
     lane.store.renew(&[held.hold()]).await.unwrap();
     assert_eq!(lane.give_back(&held).await, Released::Done);
     lane.granted(&waiter).await;
+    let reader = || Claim { share: Share::Read, ..claim("read") };
+    let (one, other) = (reader(), reader());
+    lane.grant(&one).await;
+    lane.grant(&other).await;
+    lane.store.renew(&[one.hold(), other.hold()]).await.unwrap();
+    assert_eq!(lane.give_back(&one).await, Released::Done);
     lane.store.inspect(&Query::All { prefix: String::new(), limit: 9 }).await.unwrap();
 
     drop((lane, denied));

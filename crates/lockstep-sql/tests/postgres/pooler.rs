@@ -7,6 +7,15 @@ use lockstep_sql::postgres::Postgres;
 
 use crate::support::{Place, claim, open, queued};
 
+/// Nobody sees through a pooler whose connection was lost.
+#[tokio::test]
+async fn locks_cannot_end_with_a_connection_that_is_the_poolers() {
+    let url = format!("{}?on_disconnect=release", lockstep_testkit::servers::pgbouncer_url());
+    let Err(error) = Postgres::from_url(&url).unwrap().open(None).await else { panic!("opened") };
+    assert_eq!(error.kind(), lockstep_core::ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("direct connection"), "{error}");
+}
+
 #[tokio::test]
 async fn a_pooler_is_noticed_and_said() {
     let place = Place::at("LOCKSTEP_TEST_PGBOUNCER");

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use lockstep_core::time::Moment;
 use lockstep_core::{ClaimId, Key, Label, Owner};
-use lockstep_lock::Signal;
 use lockstep_lock::queue::{Now, Table, Told};
 use lockstep_lock::store::{Answer, Claim, LockView, Page, Query, Release};
+use lockstep_lock::{Share, Signal};
 
 use crate::support::{Place, let_time_pass};
 
@@ -34,13 +34,15 @@ async fn run(seed: u64, verbs: usize) {
 
     for step in 0..verbs {
         let at = format!("seed {seed}, step {step}");
-        let key = Key::new(["a", "b"][random.below(2)]).unwrap();
-        let number = random.below(6) as u128 + 1;
+        let name = ["a", "b", "c"][random.below(3)];
+        let key = Key::new(name).unwrap();
+        let number = random.below(8) as u128 + 1;
         let claim = Claim {
             id: ClaimId::from_u128(number),
             key: key.clone(),
             owner: Owner::from_u128(number),
             label: Label::new(format!("label {number}")),
+            share: share(name, number),
             ttl: STEP * (1 + 2 * random.below(3) as u32),
             wait: random.below(5) > 0,
         };
@@ -51,13 +53,13 @@ async fn run(seed: u64, verbs: usize) {
                 round(&mut answer);
                 round(&mut got);
                 assert_eq!(got, answer, "{at}: {claim:?}");
-                expected.extend(told.map(signal));
+                expected.extend(told.into_iter().map(signal));
             }
             kind @ 8..12 => {
-                let what = if kind < 11 {
-                    Release::Mine(claim.hold())
-                } else {
-                    Release::Break { key, reason: at.clone(), now: random.below(2) == 0 }
+                let what = match kind {
+                    8..10 => Release::Mine(claim.hold()),
+                    10 => Release::Downgrade(claim.hold()),
+                    _ => Release::Break { key, reason: at.clone(), now: random.below(2) == 0 },
                 };
                 let (released, told) = table.release(now, &what);
                 assert_eq!(lane.store.release(&what).await.unwrap(), released, "{at}: {what:?}");
@@ -76,6 +78,8 @@ async fn run(seed: u64, verbs: usize) {
         }
         for query in [
             Query::One(Key::new("a").unwrap()),
+            Query::One(Key::new("b").unwrap()),
+            Query::WaitedForBy(claim.owner),
             Query::All { prefix: String::new(), limit: 1 },
             Query::All { prefix: "b".into(), limit: 5 },
         ] {
@@ -87,6 +91,17 @@ async fn run(seed: u64, verbs: usize) {
         assert_eq!(lane.signal().await, expected, "seed {seed}");
     }
     lane.assert_silent(&place, "end").await;
+}
+
+/// One lock is mostly written, one mostly read, and one is made of permits; one claim is always wrong
+/// about that. A claim never changes what it wants.
+fn share(name: &str, number: u128) -> Share {
+    match (name, number) {
+        (_, 8) => Share::Permits { count: 1, of: 7 },
+        ("a", 1..=2) | ("b", 1..=4) => Share::Read,
+        ("c", _) => Share::Permits { count: 1 + number as u32 % 3, of: 4 },
+        _ => Share::Exclusive,
+    }
 }
 
 fn signal(told: Told) -> Signal {
@@ -109,7 +124,7 @@ fn rounded(left: Duration) -> Duration {
 
 fn plain(mut page: Page) -> Page {
     let plain = |lock: &mut LockView| {
-        if let Some(holder) = &mut lock.holder {
+        for holder in &mut lock.holders {
             holder.left = rounded(holder.left);
             holder.since_ms = 0;
         }

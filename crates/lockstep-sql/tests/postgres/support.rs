@@ -128,6 +128,7 @@ pub fn claim(name: &str) -> Claim {
         key: Key::new(name).unwrap(),
         owner: Owner::new(),
         label: Label::new("test"),
+        share: lockstep_lock::Share::Exclusive,
         ttl: Duration::from_secs(60),
         wait: true,
     }
@@ -143,7 +144,7 @@ pub fn queued(answer: &Answer) -> u64 {
 /// Lets the server's clock run on by `by` for one tenant: every lease ends that much earlier.
 pub async fn let_time_pass(admin: &Client, place: &Place, by: Duration) {
     let by = i64::try_from(by.as_micros()).unwrap();
-    for table in ["lockstep_lock", "lockstep_waiter"] {
+    for table in ["lockstep_lock", "lockstep_holder", "lockstep_waiter"] {
         let sql = format!("UPDATE {table} SET until_us = until_us - $1 WHERE starts_with(key, $2)");
         admin.execute(&sql, &[&by, &format!("{}/", place.name)]).await.unwrap();
     }

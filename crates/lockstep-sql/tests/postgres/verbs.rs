@@ -268,8 +268,8 @@ async fn a_batch_is_renewed_at_once_and_answered_in_order() {
         assert_eq!(*answer, expected, "number {n}");
     }
     let page = lane.store.inspect(&Query::One(claims[7].key.clone())).await.unwrap();
-    assert!(page.locks[0].holder.as_ref().unwrap().left > Duration::from_secs(50));
+    assert!(page.locks[0].holder().unwrap().left > Duration::from_secs(50));
     let page = lane.store.inspect(&Query::One(claims[6].key.clone())).await.unwrap();
-    assert!(page.locks[0].holder.as_ref().unwrap().left < Duration::from_secs(11));
+    assert!(page.locks[0].holder().unwrap().left < Duration::from_secs(11));
     assert_eq!(lane.store.renew(&[]).await.unwrap(), vec![]);
 }

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use lockstep_core::{ErrorKind, StoreError};
+use lockstep_lock::Share;
 
 use super::*;
 
@@ -59,7 +60,7 @@ async fn a_file_of_somebody_else_is_refused_unchanged() {
         std::fs::write(&path, "a text that is no database\n".repeat(99)).unwrap();
         std::fs::read(&path).unwrap()
     };
-    let newer = "PRAGMA application_id = 0x4C737470; PRAGMA user_version = 2; CREATE TABLE t (a)";
+    let newer = "PRAGMA application_id = 0x4C737470; PRAGMA user_version = 3; CREATE TABLE t (a)";
     let cases: [(&dyn Fn() -> Vec<u8>, ErrorKind); 4] = [
         (&make_text, ErrorKind::Foreign),
         (&|| database("CREATE TABLE theirs (a)"), ErrorKind::Foreign),
@@ -84,6 +85,24 @@ async fn the_printed_schema_makes_a_file_of_ours() {
     raw(&path).execute_batch(Sqlite::schema_sql()).unwrap();
     let lane = lane(&Sqlite::at(&path).unwrap()).await;
     granted(&*lane, &claim("job")).await;
+}
+
+/// The tables as the layout before this one made them; tokens go on where they were.
+#[tokio::test]
+async fn an_earlier_layout_is_brought_up_to_date() {
+    let (_folder, path) = database();
+    raw(&path).execute_batch(include_str!("layout_1.sql")).unwrap();
+    let used = "INSERT INTO lockstep_lock (key, token) VALUES (char(31) || 'job', (1 << 32) + 41)";
+    raw(&path).execute_batch(used).unwrap();
+    let settled = "UPDATE lockstep_meta SET epoch = 1, state = 2, boot = 'another'";
+    raw(&path).execute_batch(settled).unwrap();
+    let store = Sqlite::at(&path).unwrap();
+    let (one, other) = (lane(&store).await, lane(&store).await);
+    let held = claim("job");
+    assert!(granted(&*one, &held).await > (1 << 32) + 41);
+    let reader = || Claim { share: Share::Read, ..claim("read") };
+    granted(&*one, &reader()).await;
+    granted(&*other, &reader()).await;
 }
 
 #[tokio::test]

@@ -112,8 +112,8 @@ impl Puppet {
                     None => Word::Busy,
                 }
             }
-            Order::Lock { name, ttl_ms } => {
-                let guard = self.locks.lock(name).ttl(ttl(ttl_ms)).await?;
+            Order::Lock { name, share, ttl_ms } => {
+                let guard = self.locks.share(name, share.parse()?).ttl(ttl(ttl_ms)).await?;
                 self.holds(guard)
             }
             Order::LockUnheard { name, ttl_ms } => {

@@ -91,7 +91,7 @@ pub async fn suspended_clock(subject: &Subject) -> Result<()> {
     let again = soon("the handle goes on", locks.lock(&name)).await??;
     assert!(again.is_trusted(), "with a new lease");
     let view = env.observer().await?.view(&env.key("asleep")).await?.context("it is held")?;
-    assert_eq!(view.holder.and_then(|holder| holder.token), again.token());
+    assert_eq!(view.holder().and_then(|holder| holder.token), again.token());
     again.release().await?;
     Ok(())
 }

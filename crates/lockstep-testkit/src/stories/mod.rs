@@ -23,6 +23,7 @@ mod processes;
 pub(crate) mod puppet;
 mod queueing;
 mod replies;
+mod sharing;
 mod watchdog;
 mod words;
 
@@ -40,11 +41,12 @@ pub use ownership::{
     unlock_without_holding,
 };
 pub use processes::{
-    holder_killed, holder_paused, holder_paused_without_fence, many_processes_one_counter,
-    set_without_expiry,
+    holder_killed, holder_killed_and_replaced_at_once, holder_paused, holder_paused_without_fence,
+    many_processes_one_counter, set_without_expiry,
 };
 pub use queueing::{herd_on_release, lease_dies_while_queued, lost_wakeup, middle_waiter_gives_up};
 pub use replies::reply_lost_after_write;
+pub use sharing::{crossing_transfers, leaked_permits, starved_writer};
 pub use watchdog::{ttl_shorter_than_work, watchdog};
 
 use crate::oracle::Attempt;
@@ -92,6 +94,9 @@ stories! {
     lost_wakeup needs Handles;
     middle_waiter_gives_up needs Handles;
     herd_on_release needs Handles;
+    starved_writer needs Handles;
+    crossing_transfers needs Handles;
+    leaked_permits needs Processes;
     holder_killed needs Processes;
     holder_paused needs Processes;
     holder_paused_without_fence needs Processes;

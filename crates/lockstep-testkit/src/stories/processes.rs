@@ -5,15 +5,15 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use futures_util::future::try_join_all;
 use lockstep_core::time::Clock;
-use lockstep_lock::Guard;
 use lockstep_lock::clock::SystemClock;
+use lockstep_lock::{Guard, Share};
 
 use super::puppet::Puppet;
 use super::stage;
 use crate::oracle::{Counter, Fence, LostUpdates, Oracle};
 use crate::suite::Subject;
 use crate::suite::client::claim;
-use crate::suite::env::{Env, LONG, SHORT, at_least, soon};
+use crate::suite::env::{Env, LONG, PATIENCE, SHORT, at_least, soon};
 
 /// What a holder in these stories asks for: long enough to be renewed on a busy machine.
 const TTL: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ pub async fn set_without_expiry(subject: &Subject) -> Result<()> {
     client.granted(&holder).await?;
     client.queued(&claim(&waited, ttl)).await?;
     for view in client.list(env.prefix(), 10).await?.locks {
-        let left = view.holder.map(|holder| holder.left);
+        let left = view.holder().map(|holder| holder.left);
         assert!(left.is_none_or(|left| left <= LONG), "{left:?}");
     }
     no_orphans(&env).await?;
@@ -74,7 +74,11 @@ async fn inherits(env: &Env, name: &str) -> Result<Guard> {
     let (locks, observer) = (env.locks().await?, env.observer().await?);
     let key = lockstep_core::Key::new(name)?;
     let looked = SystemClock.now();
-    let left = observer.view(&key).await?.and_then(|view| view.holder).map(|holder| holder.left);
+    let left = observer
+        .view(&key)
+        .await?
+        .and_then(|view| view.holders.into_iter().next())
+        .map(|holder| holder.left);
     let guard = soon("its lease ends", locks.lock(name)).await??;
     if let Some(left) = left {
         let waited = SystemClock.now().since(looked);
@@ -103,6 +107,37 @@ pub async fn holder_killed(subject: &Subject) -> Result<()> {
     assert!(theirs.trusted_until < SystemClock.now());
     guard.release().await?;
     Ok(())
+}
+
+/// The holder is killed, and its handle had asked that its locks end with its connection: the next
+/// one has it long before the lease ends, and so has one of several who waits for permits.
+///
+/// # Errors
+/// It has not, on this store; or the subject has no processes, or has not asked for it.
+pub async fn holder_killed_and_replaced_at_once(subject: &Subject) -> Result<()> {
+    let env = stage(subject, "holder_killed_and_replaced_at_once").await;
+    anyhow::ensure!(env.facts.ends_with_connection, "{:?}", env.facts);
+    let (name, shared) = (env.name("holder"), env.name("permits"));
+    let locks = env.locks().await?;
+    let mut holders =
+        tokio::try_join!(Puppet::start(subject), Puppet::start(subject), Puppet::start(subject))?;
+    let theirs = holders.0.locks(&name, LONG).await?;
+    let two = Share::Permits { count: 2, of: 3 };
+    let one = Share::Permits { count: 1, of: 3 };
+    holders.1.shares(&shared, two, LONG).await?;
+    holders.2.shares(&shared, one, LONG).await?;
+    assert!(locks.try_lock(&name).await?.is_none(), "it lives");
+    assert!(locks.permits(&shared, 3).try_acquire(1).await?.is_none(), "they live");
+    tokio::try_join!(holders.0.kill(), holders.1.kill())?;
+    let guard = soon("it is replaced", locks.lock(&name)).await??;
+    assert!(guard.token() > theirs.token, "{theirs:?}, {guard:?}");
+    let permits = soon("so are the permits", locks.permits(&shared, 3).acquire(2)).await??;
+    assert!(locks.permits(&shared, 3).try_acquire(1).await?.is_none(), "the other still lives");
+    assert!(LONG > PATIENCE, "the leases would not have ended yet");
+    guard.release().await?;
+    permits.release().await?;
+    assert!(holders.2.releases().await?);
+    holders.2.ends().await
 }
 
 /// The holder checks its lease, is paused past its end, and writes after somebody else has. No

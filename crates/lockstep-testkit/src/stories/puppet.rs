@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use lockstep_core::Token;
 use lockstep_core::time::Moment;
+use lockstep_lock::Share;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -70,8 +71,24 @@ impl Puppet {
 
     /// Starts to wait for the lock.
     pub(crate) async fn asks(&mut self, name: &str, ttl: Duration) -> Result<()> {
-        let ttl_ms = ttl.as_millis() as u64;
-        self.tell(&Order::Lock { name: name.to_owned(), ttl_ms }).await
+        self.asks_for(name, Share::Exclusive, ttl).await
+    }
+
+    /// Starts to wait for a share of the lock.
+    async fn asks_for(&mut self, name: &str, share: Share, ttl: Duration) -> Result<()> {
+        let (ttl_ms, share) = (ttl.as_millis() as u64, share.to_string());
+        self.tell(&Order::Lock { name: name.to_owned(), share, ttl_ms }).await
+    }
+
+    /// Waits for a share of the lock.
+    pub(crate) async fn shares(
+        &mut self,
+        name: &str,
+        share: Share,
+        ttl: Duration,
+    ) -> Result<Theirs> {
+        self.asks_for(name, share, ttl).await?;
+        theirs(self.hear().await?)
     }
 
     /// Asks, and stands still when the store has granted and nobody has heard of it.

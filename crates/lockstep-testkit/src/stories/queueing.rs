@@ -112,7 +112,7 @@ async fn gives_up(env: &Env, way: GivesUp) -> Result<()> {
         _ => {}
     }
     observer.sees_waiting(&key, 1).await?;
-    let view = observer.view(&key).await?.and_then(|view| view.holder);
+    let view = observer.view(&key).await?.and_then(|view| view.holders.into_iter().next());
     assert_eq!(view.and_then(|holder| holder.token), guard.token(), "H still holds it");
     assert!(guard.is_trusted() && !w2.is_finished(), "{way:?}");
     first.releases(&guard);

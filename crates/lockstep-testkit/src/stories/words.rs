@@ -16,8 +16,8 @@ pub(super) const URL_ENV: &str = "LOCKSTEP_STORY_URL";
 pub(super) enum Order {
     /// Ask once, answer [`Word::Held`] or [`Word::Busy`].
     Try { name: String, ttl_ms: u64 },
-    /// Wait for the lock, answer [`Word::Held`].
-    Lock { name: String, ttl_ms: u64 },
+    /// Wait for this share of the lock, answer [`Word::Held`].
+    Lock { name: String, share: String, ttl_ms: u64 },
     /// Ask for the lock and stop for ever when the store has granted it and before the answer is
     /// heard; answer [`Word::AtPoint`].
     LockUnheard { name: String, ttl_ms: u64 },

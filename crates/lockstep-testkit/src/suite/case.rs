@@ -31,6 +31,10 @@ pub enum Fact {
     Fencing,
     /// Waiters are served in the order they came.
     Fair,
+    /// Readers, and takers of permits, hold a lock together.
+    Shared,
+    /// Circles of waiters are found.
+    Deadlocks,
     /// A waiter is told at once.
     Push,
     /// The range of ttls.
@@ -53,13 +57,15 @@ pub enum Fact {
 
 impl Fact {
     /// Every fact, in the order of the matrix.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Exclusive,
         Self::Scope,
         Self::Idempotent,
         Self::Leases,
         Self::Fencing,
         Self::Fair,
+        Self::Shared,
+        Self::Deadlocks,
         Self::Push,
         Self::Ttl,
         Self::Break,
@@ -79,6 +85,8 @@ impl Fact {
             Self::Fencing => Some(facts.fencing.to_string()),
             Self::Scope => Some(facts.scope.to_string()),
             Self::Fair => yes(facts.fair),
+            Self::Shared => yes(facts.shared),
+            Self::Deadlocks => yes(facts.deadlocks),
             Self::Push => yes(facts.push),
             Self::Ttl => Some(format!("{:?} to {:?}", facts.ttl_min, facts.ttl_max)),
             _ => yes(true),
@@ -99,6 +107,8 @@ impl fmt::Display for Fact {
             Self::Leases => "leases",
             Self::Fencing => "fencing",
             Self::Fair => "fair",
+            Self::Shared => "shared",
+            Self::Deadlocks => "deadlocks",
             Self::Push => "push",
             Self::Ttl => "ttl",
             Self::Break => "break",

@@ -8,7 +8,7 @@ use lockstep_core::{ClaimId, Key, Label, Owner, Token};
 use lockstep_lock::store::{
     Answer, Claim, Connect, Hold, LockStore, LockView, Page, Query, Release, Released, Renewal,
 };
-use lockstep_lock::{Inbox, Signal};
+use lockstep_lock::{Inbox, Share, Signal};
 use parking_lot::Mutex;
 
 use super::env::eventually;
@@ -82,6 +82,14 @@ impl Client {
         Ok(self.store.release(&Release::Mine(claim.hold())).await?)
     }
 
+    pub(crate) async fn downgrade(&self, claim: &Claim) -> Result<Released> {
+        Ok(self.store.release(&Release::Downgrade(claim.hold())).await?)
+    }
+
+    pub(crate) async fn look(&self, query: &Query) -> Result<Page> {
+        Ok(self.store.inspect(query).await?)
+    }
+
     pub(crate) async fn break_lock(&self, key: &Key, reason: &str, now: bool) -> Result<Released> {
         let what = Release::Break { key: key.clone(), reason: reason.to_owned(), now };
         Ok(self.store.release(&what).await?)
@@ -95,7 +103,8 @@ impl Client {
 
     /// Who holds the lock.
     pub(crate) async fn holder(&self, key: &Key) -> Result<Option<ClaimId>> {
-        Ok(self.view(key).await?.and_then(|view| view.holder).map(|holder| holder.claim))
+        let view = self.view(key).await?;
+        Ok(view.and_then(|view| view.holder().map(|holder| holder.claim)))
     }
 
     /// Who waits for the lock, in order.
@@ -130,6 +139,7 @@ pub(crate) fn claim(key: &Key, ttl: Duration) -> Claim {
         owner: Owner::new(),
         label: Label::new("a client of the suite"),
         ttl,
+        share: Share::Exclusive,
         wait: true,
     }
 }

@@ -160,7 +160,7 @@ impl Observer {
     /// The promise: a guard stops trusting itself before the store's lease ends.
     pub(crate) async fn sees_trust_end_before_the_lease(&self, guard: &Guard) -> Result<()> {
         let trusted_until = guard.trusted_until();
-        let held = self.view(guard.key()).await?.and_then(|view| view.holder);
+        let held = self.view(guard.key()).await?.and_then(|view| view.holders.into_iter().next());
         let left = held.filter(|holder| holder.token == guard.token()).map(|holder| holder.left);
         let lease_until = SystemClock.now() + left.unwrap_or_default();
         anyhow::ensure!(

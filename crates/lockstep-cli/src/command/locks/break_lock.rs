@@ -1,10 +1,10 @@
-use lockstep::{HolderView, Key};
+use lockstep::{Key, LockView};
 
 use crate::command::Context;
 use crate::console;
 use crate::duration::rough;
 use crate::exit::{Code, Failure};
-use crate::output::safe;
+use crate::output::{and_others, safe};
 
 /// Takes a lock away from its holder.
 ///
@@ -43,7 +43,6 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Code, Failure>
     let locks = context.store.open().await?;
     // Only to say who it was; the break below decides.
     let before = locks.inspect(key.as_str()).await.map_err(failed)?;
-    let holder = before.and_then(|lock| lock.holder);
     let broken = if args.now {
         locks.break_lock_now(key.as_str(), reason).await
     } else {
@@ -53,21 +52,24 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Code, Failure>
         let message = format!("nobody holds lock {:?}; nothing was done", key.as_str());
         return Err(Failure::new(Code::NOTHING_THERE, message));
     }
-    console::print(&text(&key, holder.as_ref(), args.now))?;
+    console::print(&text(&key, before.as_ref(), args.now))?;
     Ok(Code::SUCCESS)
 }
 
-fn text(key: &Key, holder: Option<&HolderView>, now: bool) -> String {
+fn text(key: &Key, lock: Option<&LockView>, now: bool) -> String {
     let name = safe(key.as_str());
-    let whose =
-        holder.map_or(String::new(), |h| format!(", held by {:?},", safe(h.label.as_str())));
+    let holder = lock.and_then(LockView::holder);
+    let others = lock.map(and_others).unwrap_or_default();
+    let whose = holder
+        .map_or(String::new(), |h| format!(", held by {:?}{others},", safe(h.label.as_str())));
     if now {
         return format!(
             "lock {name:?}{whose} is broken and passes on now. The promise is waived: until its \
              holder hears of it, two may act.\n"
         );
     }
-    let when = holder.map_or(String::new(), |h| format!(", in {} at the latest", rough(h.left)));
+    let left = lock.and_then(|lock| lock.holders.iter().map(|holder| holder.left).max());
+    let when = left.map_or(String::new(), |left| format!(", in {} at the latest", rough(left)));
     format!(
         "lock {name:?}{whose} is broken: renewals are refused, and it passes on when the lease \
          runs out{when}.\n"

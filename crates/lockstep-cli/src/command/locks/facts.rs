@@ -19,8 +19,8 @@ Examples:
   lockstep locks facts --json postgres://app@db.example/app redis://cache.example
   lockstep locks facts --markdown sqlite:/tmp/x.db redis://cache.example
 
-The columns of --markdown are: store, fencing tokens, shared by, fair, told at once, clock,
-ttl, two holders if.")]
+The columns of --markdown are: store, fencing tokens, shared by, fair, readers and
+permits, circles refused, told at once, clock, ttl, two holders if.")]
 pub(crate) struct Args {
     /// The stores to look at [default: the one of --store]
     #[arg(value_name = "URL")]
@@ -84,7 +84,7 @@ fn as_text(facts: &StoreFacts) -> String {
     let mut text = String::new();
     let mut line = |what: &str, value: &str| {
         // Writing into a string cannot fail.
-        let _ = writeln!(text, "{what:<15}  {value}");
+        let _ = writeln!(text, "{what:<16}  {value}");
     };
     line("store", facts.store);
     line("fencing tokens", &format!("{}: {}", facts.fencing, worth(facts.fencing)));
@@ -94,8 +94,28 @@ fn as_text(facts: &StoreFacts) -> String {
         yes(facts.fair, "yes: waiters are served in order", "no: waiters may overtake each other"),
     );
     line(
+        "readers, permits",
+        yes(facts.shared, "yes: several can hold a lock together", "no: one holder at a time"),
+    );
+    line(
+        "circles",
+        yes(
+            facts.deadlocks,
+            "refused: owners who wait for each other are found",
+            "not found: they wait until their time is up",
+        ),
+    );
+    line(
         "told at once",
         yes(facts.push, "yes: a waiter hears of its grant", "no: waiters ask at intervals"),
+    );
+    line(
+        "lost connection",
+        yes(
+            facts.ends_with_connection,
+            "the lock passes on at once, and its holder hears of it later",
+            "changes nothing: the lease decides",
+        ),
     );
     line("clock", facts.clock);
     line("ttl", &ttl(facts));
@@ -113,6 +133,8 @@ fn as_row(facts: &StoreFacts) -> String {
         &facts.fencing.to_string(),
         &facts.scope.to_string(),
         flag(facts.fair),
+        flag(facts.shared),
+        flag(facts.deadlocks),
         flag(facts.push),
         facts.clock,
         &ttl(facts),
@@ -129,7 +151,10 @@ fn as_json(facts: &StoreFacts) -> Value {
         "fencing": facts.fencing.to_string(),
         "scope": facts.scope.to_string(),
         "fair": facts.fair,
+        "shared": facts.shared,
+        "deadlocks": facts.deadlocks,
         "push": facts.push,
+        "ends_with_connection": facts.ends_with_connection,
         "clock": facts.clock,
         "ttl_min_ms": ms(facts.ttl_min),
         "ttl_max_ms": ms(facts.ttl_max),
@@ -168,7 +193,10 @@ mod tests {
             fencing: Fencing::ClockBound,
             scope: Scope::Network,
             fair: true,
+            shared: true,
+            deadlocks: false,
             push: false,
+            ends_with_connection: false,
             clock: "the server's",
             ttl_min: Duration::from_millis(100),
             ttl_max: Duration::from_secs(86_400),
@@ -180,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_row_is_a_row_whatever_is_in_it() {
-        let expected = "| redis | clock-bound | network | yes | no | the server's | \
+        let expected = "| redis | clock-bound | network | yes | yes | no | no | the server's | \
                         100ms to 1d | a \\| b |\n";
         assert_eq!(as_row(&facts()), expected);
     }
@@ -188,15 +216,18 @@ mod tests {
     #[test]
     fn every_fact_is_told() {
         let expected = "\
-store            redis
-fencing tokens   clock-bound: they grow as long as the server's clock does not step back
-shared by        network
-fair             yes: waiters are served in order
-told at once     no: waiters ask at intervals
-clock            the server's
-ttl              100ms to 1d
-two holders if   a | b
-warning          evicts
+store             redis
+fencing tokens    clock-bound: they grow as long as the server's clock does not step back
+shared by         network
+fair              yes: waiters are served in order
+readers, permits  yes: several can hold a lock together
+circles           not found: they wait until their time is up
+told at once      no: waiters ask at intervals
+lost connection   changes nothing: the lease decides
+clock             the server's
+ttl               100ms to 1d
+two holders if    a | b
+warning           evicts
 ";
         assert_eq!(as_text(&facts()), expected);
         assert_eq!(as_json(&facts())["ttl_max_ms"], 86_400_000);

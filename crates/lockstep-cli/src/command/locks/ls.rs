@@ -1,11 +1,11 @@
-use lockstep::{LockView, Page};
+use lockstep::{LockView, Page, Share};
 use serde_json::json;
 
 use crate::command::Context;
 use crate::console;
 use crate::duration::rough;
 use crate::exit::{Code, Failure};
-use crate::output::{self, Table, age, lock_json, safe, wall_ms};
+use crate::output::{self, Table, age, and_others, lock_json, safe, wall_ms};
 
 /// Lists the locks that are held or waited for.
 #[derive(clap::Args)]
@@ -52,29 +52,40 @@ fn text(page: &Page, prefix: &str, now_ms: u64) -> String {
             prefix => format!("no locks are held whose names start with {:?}\n", safe(prefix)),
         };
     }
-    let mut table = Table::new(["NAME", "HOLDER", ">TOKEN", ">HELD", ">LEASE", ">WAITING"]);
+    let mut table =
+        Table::new(["NAME", "HOLDER", "SHARE", ">TOKEN", ">HELD", ">LEASE", ">WAITING"]);
     for lock in &page.locks {
         table.push(row(lock, now_ms));
     }
     table.to_string()
 }
 
-fn row(lock: &LockView, now_ms: u64) -> [String; 6] {
+fn row(lock: &LockView, now_ms: u64) -> [String; 7] {
     let name = safe(lock.key.as_str());
     let waiting = lock.waiting.to_string();
-    let Some(holder) = &lock.holder else {
+    let Some(holder) = lock.holder() else {
         let none = || "-".to_owned();
-        return [name, "(passing on)".to_owned(), none(), none(), none(), waiting];
+        return [name, "(passing on)".to_owned(), none(), none(), none(), none(), waiting];
     };
     let broken = if holder.broken.is_some() { " (broken)" } else { "" };
     [
         name,
-        format!("{}{broken}", safe(holder.label.as_str())),
+        format!("{}{}{broken}", safe(holder.label.as_str()), and_others(lock)),
+        share(lock),
         holder.token.map_or("-".to_owned(), |token| token.to_string()),
         age(holder.since_ms, now_ms),
         rough(holder.left),
         waiting,
     ]
+}
+
+/// What those who hold the lock have of it together.
+fn share(lock: &LockView) -> String {
+    let taken: u32 = lock.holders.iter().map(|holder| holder.share.weight()).sum();
+    match lock.holder().map(|holder| holder.share) {
+        Some(Share::Permits { of, .. }) => Share::Permits { count: taken, of }.to_string(),
+        share => share.map_or_else(String::new, |share| share.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -85,8 +96,8 @@ mod tests {
 
     use super::*;
 
-    fn lock(name: &str, holder: Option<HolderView>, waiting: u64) -> LockView {
-        LockView { key: Key::new(name).unwrap(), holder, waiting, waiters: vec![] }
+    fn lock(name: &str, holders: Vec<HolderView>, waiting: u64) -> LockView {
+        LockView { key: Key::new(name).unwrap(), holders, waiting, waiters: vec![] }
     }
 
     #[test]
@@ -102,16 +113,27 @@ mod tests {
             claim: ClaimId::from_u128(1),
             owner: Owner::from_u128(2),
             label: Label::new("db1 4711 report.sh"),
+            share: Share::Exclusive,
             token: Some(Token::new(12)),
             since_ms: 1_000,
             left: Duration::from_millis(7_200),
             broken: Some("gone".to_owned()),
         };
-        let locks = vec![lock("nightly-report", Some(holder), 2), lock("x", None, 1)];
+        let some = HolderView {
+            share: Share::Permits { count: 2, of: 5 },
+            broken: None,
+            ..holder.clone()
+        };
+        let locks = vec![
+            lock("nightly-report", vec![holder], 2),
+            lock("pool", vec![some.clone(), some], 0),
+            lock("x", vec![], 1),
+        ];
         let expected = "\
-NAME            HOLDER                       TOKEN  HELD  LEASE  WAITING
-nightly-report  db1 4711 report.sh (broken)     12   64s   7.2s        2
-x               (passing on)                     -     -      -        1
+NAME            HOLDER                         SHARE      TOKEN  HELD  LEASE  WAITING
+nightly-report  db1 4711 report.sh (broken)    exclusive     12   64s   7.2s        2
+pool            db1 4711 report.sh and 1 more  4/5           12   64s   7.2s        0
+x               (passing on)                   -              -     -      -        1
 ";
         assert_eq!(text(&Page { locks, more: false }, "", 65_000), expected);
     }

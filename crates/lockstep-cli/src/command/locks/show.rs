@@ -9,19 +9,19 @@ use crate::duration::rough;
 use crate::exit::{Code, Failure};
 use crate::output::{self, age, holder_json, safe, utc, waiter_json, wall_ms};
 
-/// Shows one lock: its holder, and who waits, in the order they will be served.
+/// Shows one lock: its holders, and who waits, in the order they will be served.
 ///
 /// A lock that nobody holds is `free`, which is not an error.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   lockstep locks show nightly-report
-  lockstep locks show nightly-report --json | jq .holder.token")]
+  lockstep locks show nightly-report --json | jq '.holders[0].token'")]
 pub(crate) struct Args {
     /// The lock's name
     name: String,
 
-    /// Prints JSON; the holder of a free lock is null
+    /// Prints JSON; a free lock has no holders
     #[arg(long)]
     json: bool,
 }
@@ -31,7 +31,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Code, Failure>
     let locks = context.store.open().await?;
     let lock = locks.inspect(key.as_str()).await;
     let lock = lock.map_err(|error| context.store.failed(error.into()))?;
-    let lock = lock.unwrap_or(LockView { key, holder: None, waiting: 0, waiters: vec![] });
+    let lock = lock.unwrap_or(LockView { key, holders: vec![], waiting: 0, waiters: vec![] });
     let text = if args.json { as_json(&lock) } else { as_text(&lock, wall_ms()) };
     console::print(&text)?;
     Ok(Code::SUCCESS)
@@ -40,7 +40,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Code, Failure>
 fn as_json(lock: &LockView) -> String {
     output::json(&json!({
         "name": lock.key.as_str(),
-        "holder": lock.holder.as_ref().map(holder_json),
+        "holders": lock.holders.iter().map(holder_json).collect::<Vec<_>>(),
         "waiting": lock.waiting,
         "waiters": lock.waiters.iter().map(waiter_json).collect::<Vec<_>>(),
     }))
@@ -53,32 +53,34 @@ fn as_text(lock: &LockView, now_ms: u64) -> String {
         let _ = writeln!(text, "{what:<8}  {value}");
     };
     line("name", &safe(lock.key.as_str()));
-    match &lock.holder {
-        None if lock.waiting == 0 => line("holder", "nobody: it is free"),
-        None => line("holder", "nobody: it is passing on"),
-        Some(holder) => {
-            line("holder", &safe(holder.label.as_str()));
-            line("owner", &holder.owner.to_string());
-            let token =
-                holder.token.map_or("none: the store has none".to_owned(), |t| t.to_string());
-            line("token", &token);
-            let (since, age) = (utc(holder.since_ms), age(holder.since_ms, now_ms));
-            line("since", &format!("{since} ({age} ago)"));
-            let left = rough(holder.left);
-            match &holder.broken {
-                None => line("lease", &format!("{left} left unless renewed")),
-                Some(reason) => {
-                    line("lease", &format!("{left} left, and then it passes on"));
-                    line("broken", &safe(reason));
-                }
+    match (lock.holders.len(), lock.waiting) {
+        (0, 0) => line("holder", "nobody: it is free"),
+        (0, _) => line("holder", "nobody: it is passing on"),
+        _ => {}
+    }
+    for holder in &lock.holders {
+        line("holder", &safe(holder.label.as_str()));
+        line("owner", &holder.owner.to_string());
+        line("share", &holder.share.to_string());
+        let token = holder.token.map_or("none: the store has none".to_owned(), |t| t.to_string());
+        line("token", &token);
+        let (since, age) = (utc(holder.since_ms), age(holder.since_ms, now_ms));
+        line("since", &format!("{since} ({age} ago)"));
+        let left = rough(holder.left);
+        match &holder.broken {
+            None => line("lease", &format!("{left} left unless renewed")),
+            Some(reason) => {
+                line("lease", &format!("{left} left, and then it passes on"));
+                line("broken", &safe(reason));
             }
         }
     }
     line("waiting", &lock.waiting.to_string());
     for (place, waiter) in lock.waiters.iter().enumerate() {
         let (since, age) = (utc(waiter.since_ms), age(waiter.since_ms, now_ms));
-        let label = safe(waiter.label.as_str());
-        line(&format!("{:>7}.", place + 1), &format!("{label}, since {since} ({age} ago)"));
+        let (label, share) = (safe(waiter.label.as_str()), waiter.share);
+        let text = format!("{label}, {share}, since {since} ({age} ago)");
+        line(&format!("{:>7}.", place + 1), &text);
     }
     text
 }
@@ -87,17 +89,17 @@ fn as_text(lock: &LockView, now_ms: u64) -> String {
 mod tests {
     use std::time::Duration;
 
-    use lockstep::{ClaimId, HolderView, Label, Owner, WaiterView};
+    use lockstep::{ClaimId, HolderView, Label, Owner, Share, WaiterView};
 
     use super::*;
 
     #[test]
     fn a_free_lock_is_free() {
         let key = Key::new("job").unwrap();
-        let lock = LockView { key, holder: None, waiting: 0, waiters: vec![] };
+        let lock = LockView { key, holders: vec![], waiting: 0, waiters: vec![] };
         assert_eq!(as_text(&lock, 0), "name      job\nholder    nobody: it is free\nwaiting   0\n");
         let json: serde_json::Value = serde_json::from_str(&as_json(&lock)).unwrap();
-        assert!(json["holder"].is_null());
+        assert!(json["holders"].as_array().unwrap().is_empty());
     }
 
     #[test]
@@ -106,6 +108,7 @@ mod tests {
             claim: ClaimId::from_u128(1),
             owner: Owner::from_u128(2),
             label: Label::new("db1 4711 report.sh"),
+            share: Share::Exclusive,
             token: None,
             since_ms: 1_000,
             left: Duration::from_secs(4),
@@ -115,20 +118,22 @@ mod tests {
             claim: ClaimId::from_u128(3),
             owner: Owner::from_u128(4),
             label: Label::new("db2 12 report.sh"),
+            share: Share::Read,
             since_ms: 2_000,
         };
         let key = Key::new("job").unwrap();
-        let lock = LockView { key, holder: Some(holder), waiting: 1, waiters: vec![waiter] };
+        let lock = LockView { key, holders: vec![holder], waiting: 1, waiters: vec![waiter] };
         let expected = "\
 name      job
 holder    db1 4711 report.sh
 owner     00000000000000000000000000000002
+share     exclusive
 token     none: the store has none
 since     1970-01-01T00:00:01.000Z (2.0s ago)
 lease     4.0s left, and then it passes on
 broken    gone
 waiting   1
-      1.  db2 12 report.sh, since 1970-01-01T00:00:02.000Z (1.0s ago)
+      1.  db2 12 report.sh, read, since 1970-01-01T00:00:02.000Z (1.0s ago)
 ";
         assert_eq!(as_text(&lock, 3_000), expected);
     }

@@ -10,4 +10,4 @@ WITH freed AS (
      WHERE l.key = $1 AND l.claim = $2 AND l.turn = l.tail AND l.until_us > {now_us}
     RETURNING set_config('synchronous_commit', 'off', true) = 'off' AS done
 )
-SELECT coalesce((SELECT freed.done FROM freed), {schema}.lockstep_release_v1($1, $2)) AS done
+SELECT coalesce((SELECT freed.done FROM freed), {schema}.lockstep_release_v1($1, $2, false)) AS done

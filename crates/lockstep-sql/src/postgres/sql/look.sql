@@ -1,7 +1,7 @@
 -- What must be known about a server before it is trusted with locks.
-SELECT to_regprocedure('{schema}.lockstep_acquire_v1(text,uuid,uuid,text,text,bigint,boolean)')
+SELECT to_regprocedure('{schema}.lockstep_acquire_v1(text,uuid,uuid,text,text,bigint,boolean,integer,integer)')
            IS NOT NULL
-       AND to_regprocedure('{schema}.lockstep_release_v1(text,uuid)') IS NOT NULL
+       AND to_regprocedure('{schema}.lockstep_release_v1(text,uuid,boolean)') IS NOT NULL
        AND to_regprocedure('{schema}.lockstep_break_v1(text,text,boolean)') IS NOT NULL
        AND to_regprocedure('{schema}.lockstep_renew_v1(text[],uuid[],bigint[])') IS NOT NULL
        AND to_regprocedure('{schema}.lockstep_verify_v1(uuid,text,text,text,bigint)') IS NOT NULL

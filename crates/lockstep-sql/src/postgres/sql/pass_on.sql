@@ -1,5 +1,6 @@
 -- Ends the hold on a lock whose row the caller has locked, and grants it to the first waiter whose
--- lease lives; waiters before that one are dead and forgotten. Answers with the row as it is now.
+-- lease lives, and to those that fit beside it; waiters before that one are dead and forgotten.
+-- Answers with the row as it is now.
 -- The asker is not notified: its own answer will say it.
 CREATE OR REPLACE FUNCTION {schema}.lockstep_pass_on_v1(
     p_key text, p_turn bigint, p_now_us bigint, p_asker uuid
@@ -17,7 +18,7 @@ BEGIN
     )
     UPDATE {schema}.lockstep_lock AS l
        SET token = l.token + 1, claim = next.claim, owner = next.owner, label = next.label,
-           inbox = next.inbox, since_ms = p_now_us / 1000, until_us = p_now_us + next.ttl_us,
+           weight = next.weight, inbox = next.inbox, since_ms = p_now_us / 1000, until_us = p_now_us + next.ttl_us,
            broken = NULL, turn = next.seq
       FROM next
      WHERE l.key = p_key RETURNING l.* INTO held;
@@ -27,6 +28,9 @@ BEGIN
                 held.inbox,
                 'granted ' || encode(uuid_send(held.claim), 'hex') || ' ' || held.token
             );
+        END IF;
+        IF held.weight < held.total THEN
+            held := {schema}.lockstep_join_v1(held, p_now_us, p_asker);
         END IF;
         RETURN held;
     END IF;

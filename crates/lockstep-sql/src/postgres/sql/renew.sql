@@ -24,13 +24,29 @@ BEGIN
         renewed := renewed + 1;
     END LOOP;
 
-    -- A second look, with eyes of its own, for those that were not renewed.
+    IF renewed < cardinality(p_keys) THEN
+        FOR n IN
+            UPDATE {schema}.lockstep_holder AS h SET until_us = {now_us} + a.ttl_us
+              FROM unnest(p_keys, p_claims, p_ttls_us) WITH ORDINALITY AS a (key, claim, ttl_us, n)
+             WHERE h.key = a.key AND h.claim = a.claim AND h.broken IS NULL
+               AND h.until_us > {now_us}
+            RETURNING a.n
+        LOOP
+            answers[n] := 'renewed';
+            renewed := renewed + 1;
+        END LOOP;
+    END IF;
+
+    -- Another look, with eyes of its own, for those that were not renewed.
     IF renewed < cardinality(p_keys) THEN
         FOR n, reason IN
-            SELECT a.n, l.broken
+            SELECT a.n, coalesce(l.broken, h.broken)
               FROM unnest(p_keys, p_claims) WITH ORDINALITY AS a (key, claim, n)
-              JOIN {schema}.lockstep_lock AS l ON l.key = a.key AND l.claim = a.claim
-             WHERE l.broken IS NOT NULL AND l.until_us > {now_us}
+              LEFT JOIN {schema}.lockstep_lock AS l
+                ON l.key = a.key AND l.claim = a.claim AND l.until_us > {now_us}
+              LEFT JOIN {schema}.lockstep_holder AS h
+                ON h.key = a.key AND h.claim = a.claim AND h.until_us > {now_us}
+             WHERE coalesce(l.broken, h.broken) IS NOT NULL
         LOOP
             answers[n] := 'broken ' || reason;
         END LOOP;

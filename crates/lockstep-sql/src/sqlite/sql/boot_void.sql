@@ -1,2 +1,3 @@
 DELETE FROM lockstep_waiter;
+DELETE FROM lockstep_holder;
 DELETE FROM lockstep_lock;

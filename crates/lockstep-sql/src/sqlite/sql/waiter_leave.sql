@@ -1,1 +1,1 @@
-DELETE FROM lockstep_waiter WHERE key = ?1 AND claim = ?2
+DELETE FROM lockstep_waiter WHERE key = ?1 AND claim = ?2 RETURNING until_ns

@@ -152,7 +152,7 @@ async fn a_grant_that_nobody_heard_of_is_given_back(env: Env) -> Result<()> {
         soon("the ask comes to the point", pause.reached()).await?;
         if point == Point::After(VerbName::Acquire) {
             let view = observer.view(&env.key(&name)).await?.context("the store has granted")?;
-            assert!(view.holder.is_some());
+            assert!(view.holder().is_some());
         }
         dropped(asking).await;
         observer.sees_nothing(&env.key(&name)).await?;

@@ -31,7 +31,7 @@ async fn a_guard_knows_what_it_holds(env: Env) -> Result<()> {
     assert!(until > before && until < locks.clock().now() + STEADY, "shorter than the ttl");
     assert_eq!(guard.run(async { 6 * 7 }).await?, 42);
     let view = locks.inspect(&name).await?.context("it is shown")?;
-    let holder = view.holder.context("with its holder")?;
+    let holder = view.holder().context("with its holder")?;
     assert_eq!((holder.owner, holder.token), (owner, guard.token()));
     guard.release().await?;
     assert_eq!(locks.inspect(&name).await?, None);
@@ -130,7 +130,11 @@ async fn labels_of_handles_and_requests_are_shown(env: Env) -> Result<()> {
         locks.try_lock(&other).label("from the request").await?.context("it is free")?,
     ];
     let label = async |name: &str| -> Result<String> {
-        let view = locks.inspect(name).await?.and_then(|view| view.holder).context("it is held")?;
+        let view = locks
+            .inspect(name)
+            .await?
+            .and_then(|view| view.holders.into_iter().next())
+            .context("it is held")?;
         Ok(view.label.as_str().to_owned())
     };
     assert_eq!(label(&one).await?, "from the handle");

@@ -2,6 +2,8 @@
 
 mod all;
 mod cancel;
+mod circles;
+mod elections;
 mod ends;
 mod errors;
 mod faults;
@@ -10,6 +12,7 @@ mod handover;
 mod operators;
 mod reentry;
 mod scope;
+mod shares;
 mod waiting;
 mod wakes;
 
@@ -19,6 +22,9 @@ pub(super) fn cases() -> impl Iterator<Item = &'static Case> {
     let files = [
         waiting::CASES,
         all::CASES,
+        shares::CASES,
+        circles::CASES,
+        elections::CASES,
         wakes::CASES,
         guards::CASES,
         cancel::CASES,

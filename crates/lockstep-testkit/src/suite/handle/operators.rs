@@ -40,7 +40,7 @@ async fn a_lock_broken_now_passes_on_at_once(env: Env) -> Result<()> {
     assert!(other.break_lock_now(&name, "at once").await?);
     let next = soon("it passes on", waiting).await???;
     let view = observer.view(&key).await?.context("it is held")?;
-    assert_eq!(view.holder.and_then(|holder| holder.token), next.token());
+    assert_eq!(view.holder().and_then(|holder| holder.token), next.token());
     drop(guard);
     assert!(next.is_trusted());
     next.release().await?;

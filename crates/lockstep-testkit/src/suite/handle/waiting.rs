@@ -151,7 +151,7 @@ async fn holders_and_waiters_outlive_their_ttl(env: Env) -> Result<()> {
         tokio::time::sleep(STEADY / 20).await;
     }
     let view = observer.view(&key).await?.context("it is held")?;
-    assert_eq!((view.holder.and_then(|holder| holder.token), view.waiting), (token, 2));
+    assert_eq!((view.holder().and_then(|holder| holder.token), view.waiting), (token, 2));
     guard.release().await?;
     let first = soon("the first is served", first).await???;
     observer.sees_trust_end_before_the_lease(&first).await?;

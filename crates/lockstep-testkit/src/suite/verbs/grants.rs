@@ -33,7 +33,7 @@ async fn a_free_lock_is_granted_and_shown(env: Env) -> Result<()> {
     assert_eq!(token.is_some(), env.facts.fencing != Fencing::None, "facts() and grants differ");
     let view = client.view(&key).await?.context("a held lock is shown")?;
     assert_eq!((&view.key, view.waiting, view.waiters.len()), (&key, 0, 0));
-    let holder = view.holder.context("a held lock has a holder")?;
+    let holder = view.holder().context("a held lock has a holder")?;
     assert_eq!((holder.claim, holder.owner), (mine.id, mine.owner));
     assert_eq!((&holder.label, holder.token), (&mine.label, token));
     assert_eq!(holder.broken, None);
@@ -75,7 +75,9 @@ async fn asking_again_is_the_same_grant_with_a_fresh_lease(env: Env) -> Result<(
     let token = client.granted(&mine).await?;
     let left = || async {
         let view = client.view(&key).await?;
-        view.and_then(|view| view.holder).map(|holder| holder.left).context("it is held")
+        view.and_then(|view| view.holders.into_iter().next())
+            .map(|holder| holder.left)
+            .context("it is held")
     };
     // Repeated, because a machine that stands still can eat the difference.
     eventually("asking again makes the lease longer", || async {
@@ -105,7 +107,11 @@ async fn a_grant_whose_reply_was_lost_is_asked_for_again(env: Env) -> Result<()>
     failing.lose_reply(VerbName::Acquire, 1);
     let error = client.ask(&mine).await.expect_err("the reply is lost");
     assert!(is_unknown(&error), "{error:?}");
-    let held = client.view(&key).await?.and_then(|view| view.holder).context("it happened")?;
+    let held = client
+        .view(&key)
+        .await?
+        .and_then(|view| view.holders.into_iter().next())
+        .context("it happened")?;
     assert_eq!(held.claim, mine.id);
     assert_eq!(client.granted(&mine).await?, held.token, "one grant, one token");
 

@@ -50,7 +50,7 @@ async fn any_ask_heals_a_lock_whose_holder_is_gone(env: Env) -> Result<()> {
 }
 
 async fn left(client: &Client, mine: &Claim) -> Result<Duration> {
-    let holder = client.view(&mine.key).await?.and_then(|view| view.holder);
+    let holder = client.view(&mine.key).await?.and_then(|view| view.holders.into_iter().next());
     holder.filter(|holder| holder.claim == mine.id).map(|holder| holder.left).context("it is held")
 }
 

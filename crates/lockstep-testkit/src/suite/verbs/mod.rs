@@ -6,6 +6,7 @@ mod leases;
 mod names;
 mod queue;
 mod releases;
+mod shares;
 mod views;
 
 use super::case::Case;
@@ -15,6 +16,7 @@ pub(super) fn cases() -> impl Iterator<Item = &'static Case> {
         grants::CASES,
         queue::CASES,
         releases::CASES,
+        shares::CASES,
         leases::CASES,
         breaks::CASES,
         views::CASES,

@@ -98,7 +98,7 @@ async fn different_names_are_different_locks(env: Env) -> Result<()> {
         // Granted, not queued: nobody else's name is taken for this one.
         let token: Option<Token> = client.granted(&mine).await?;
         let view = client.view(&mine.key).await?;
-        let holder = view.as_ref().and_then(|view| view.holder.as_ref());
+        let holder = view.as_ref().and_then(|view| view.holder());
         assert_eq!(holder.map(|holder| (holder.claim, holder.token)), Some((mine.id, token)));
         assert_eq!(view.map(|view| view.key), Some(mine.key.clone()));
         claims.push(mine);

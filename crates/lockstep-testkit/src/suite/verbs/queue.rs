@@ -64,7 +64,7 @@ async fn a_passed_on_lock_lasts_as_long_as_it_is_trusted(env: Env) -> Result<()>
     client.queued(&waiter).await?;
     client.release(&holder).await?;
     let left = eventually("the waiter holds it", || async {
-        let holder = client.view(&key).await?.and_then(|view| view.holder);
+        let holder = client.view(&key).await?.and_then(|view| view.holders.into_iter().next());
         if holder.as_ref().is_none_or(|holder| holder.claim != waiter.id) {
             client.ask(&waiter).await?;
         }

@@ -61,7 +61,7 @@ async fn locks_are_listed_in_order_of_their_names(env: Env) -> Result<()> {
     let page = client.list(&env.name("in/"), 100).await?;
     assert_eq!((names(&page), page.more), (expected.iter().map(String::as_str).collect(), false));
     for view in &page.locks {
-        assert!(view.holder.is_some() && view.waiters.is_empty(), "{view:?}");
+        assert!(view.holder().is_some() && view.waiters.is_empty(), "{view:?}");
         assert_eq!(view.waiting, u64::from(view.key == waited_for), "{view:?}");
     }
     let all = client.list(env.prefix(), 100).await?;
@@ -117,7 +117,10 @@ async fn labels_are_shown_as_they_were_given(env: Env) -> Result<()> {
         let waiter = Claim { label: Label::new(label), ..claim(&key, LONG) };
         client.queued(&waiter).await?;
         let view = client.view(&key).await?.context("it is held")?;
-        assert_eq!(view.holder.map(|holder| holder.label.as_str().to_owned()), Some(label.into()));
+        assert_eq!(
+            view.holder().map(|holder| holder.label.as_str().to_owned()),
+            Some(label.into())
+        );
         assert_eq!(view.waiters[0].label.as_str(), label);
     }
     Ok(())

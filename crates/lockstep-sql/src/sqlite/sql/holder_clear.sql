@@ -1,0 +1,1 @@
+DELETE FROM lockstep_holder WHERE key = ?1
