@@ -14,6 +14,7 @@ const STORES: &str = "\
 Stores:
   sqlite:PATH                  a file, for the processes of this machine
   postgres://USER@HOST/DB      a PostgreSQL server
+  mysql://USER@HOST/DB         a MariaDB or MySQL server
   redis://HOST  rediss://HOST  a Redis server
   memory:                      this process only, for trying things out
   The default is a SQLite file: $XDG_DATA_HOME/lockstep/locks.db, usually
@@ -27,7 +28,8 @@ Stores:
 pub(crate) struct Cli {
     /// The store that keeps the locks [env: LOCKSTEP_STORE=] [default: a SQLite file].
     ///
-    /// One of sqlite:PATH, postgres://USER@HOST/DB, redis://HOST, rediss://HOST and memory:. The
+    /// One of sqlite:PATH, postgres://USER@HOST/DB, mysql://USER@HOST/DB, redis://HOST,
+    /// rediss://HOST and memory:. The
     /// default is a SQLite file in the user's data folder. A password is best given in
     /// LOCKSTEP_STORE or in a file (?password_file=PATH): others can see arguments.
     #[arg(long, global = true, value_name = "URL", help_heading = "Common options")]

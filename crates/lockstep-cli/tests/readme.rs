@@ -20,7 +20,7 @@ fn the_table_of_stores_is_what_the_stores_say() {
     let sqlite = format!("sqlite:{}", folder.path().join("locks.db").display());
     let output = Command::new(env!("CARGO_BIN_EXE_lockstep"))
         .args(["locks", "facts", "--markdown", "memory:", &sqlite])
-        .args([servers::postgres_url(), servers::redis_url()])
+        .args([servers::postgres_url(), servers::mariadb_url(), servers::redis_url()])
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,18 +1,20 @@
-//! The conformance suite and the stories on SQLite, on PostgreSQL, and on PostgreSQL behind a
-//! transaction pooler.
+//! The conformance suite and the stories on SQLite, on PostgreSQL, on PostgreSQL behind a
+//! transaction pooler, and on MariaDB.
 
 use std::sync::Arc;
 
 use lockstep_lock::store::Connect;
+use lockstep_sql::mysql::MySql;
 use lockstep_sql::postgres::Postgres;
 use lockstep_sql::sqlite::Sqlite;
 use lockstep_testkit::suite::{self, Subject};
 use lockstep_testkit::{servers, stories};
 
 fn connect(url: &str) -> anyhow::Result<Arc<dyn Connect>> {
-    Ok(match url.starts_with("sqlite:") {
-        true => Arc::new(Sqlite::from_url(url)?),
-        false => Arc::new(Postgres::from_url(url)?),
+    Ok(match url.split(':').next() {
+        Some("sqlite") => Arc::new(Sqlite::from_url(url)?),
+        Some("mysql") => Arc::new(MySql::from_url(url)?),
+        _ => Arc::new(Postgres::from_url(url)?),
     })
 }
 
@@ -32,8 +34,8 @@ fn full_sqlite(folder: &tempfile::TempDir) -> Subject {
 }
 
 /// Every case has handles of its own, and every handle its connections: a few at a time.
-fn postgres(name: &str, server: String, tenant: &str) -> Subject {
-    let url = format!("{server}?prefix={tenant}-{}&pool=4", std::process::id());
+fn server(name: &str, url: String, tenant: &str) -> Subject {
+    let url = format!("{url}?prefix={tenant}-{}&pool=4", std::process::id());
     subject(name, url).with_parallel(4)
 }
 
@@ -63,12 +65,12 @@ async fn full_sqlite_lives_through_the_stories() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_conforms() {
-    suite::run(&postgres("postgres", servers::postgres_url(), "suite")).await.assert_passed();
+    suite::run(&server("postgres", servers::postgres_url(), "suite")).await.assert_passed();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_lives_through_the_stories() {
-    stories::run(&postgres("postgres", servers::postgres_url(), "story")).await.assert_passed();
+    stories::run(&server("postgres", servers::postgres_url(), "story")).await.assert_passed();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,14 +84,29 @@ async fn postgres_locks_can_end_with_their_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pooled_postgres_conforms() {
-    let subject = postgres("pgbouncer", servers::pgbouncer_url(), "pooled");
+    let subject = server("pgbouncer", servers::pgbouncer_url(), "pooled");
     suite::run(&subject).await.assert_passed();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pooled_postgres_lives_through_the_stories() {
-    let subject = postgres("pgbouncer", servers::pgbouncer_url(), "pooled-story");
+    let subject = server("pgbouncer", servers::pgbouncer_url(), "pooled-story");
     stories::run(&subject).await.assert_passed();
+}
+
+/// It hears of a break at its next renewal.
+fn mariadb(tenant: &str) -> Subject {
+    server("mariadb", servers::mariadb_url(), tenant).with_breaks_heard_late()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mariadb_conforms() {
+    suite::run(&mariadb("suite")).await.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mariadb_lives_through_the_stories() {
+    stories::run(&mariadb("story")).await.assert_passed();
 }
 
 #[test]

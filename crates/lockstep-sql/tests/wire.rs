@@ -1,18 +1,23 @@
-//! What the network can do to PostgreSQL; see [`Wire`].
+//! What the network can do to PostgreSQL and MariaDB; see [`Wire`].
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use lockstep_sql::mysql::MySql;
 use lockstep_sql::postgres::Postgres;
 use lockstep_testkit::proxy::{Match, Protocol};
 use lockstep_testkit::servers;
 use lockstep_testkit::wire::Wire;
 
-fn wire() -> Wire {
-    let url = servers::postgres_url();
+fn address(url: &str) -> SocketAddr {
     let (_, address) = url.split_once('@').expect("user@host");
     let (address, _) = address.split_once('/').expect("host/database");
+    address.parse().expect("an address")
+}
+
+fn postgres() -> Wire {
     Wire {
-        upstream: address.parse().expect("an address"),
+        upstream: address(&servers::postgres_url()),
         protocol: Protocol::Postgres,
         connect: |port| {
             let tenant = std::process::id();
@@ -24,4 +29,27 @@ fn wire() -> Wire {
     }
 }
 
-lockstep_testkit::wire_tests!(wire());
+/// The statements that take and free a lock without a procedure: `SET claim = NULL` is how a release
+/// begins. That an answer to the first is lost has a test of its own.
+fn mariadb() -> Wire {
+    Wire {
+        upstream: address(&servers::mariadb_url()),
+        protocol: Protocol::MySql,
+        connect: |port| {
+            let tenant = std::process::id();
+            let server = format!("mysql://lockstep:lockstep@127.0.0.1:{port}/lockstep");
+            let store = MySql::from_url(&format!("{server}?prefix=wire-{tenant}"));
+            Arc::new(store.expect("a good URL"))
+        },
+        acquire: || Match::sql("CALL lockstep_acquire_v1"),
+        release: || Match::sql("SET claim = NULL"),
+    }
+}
+
+mod on_postgres {
+    lockstep_testkit::wire_tests!(super::postgres());
+}
+
+mod on_mariadb {
+    lockstep_testkit::wire_tests!(super::mariadb());
+}

@@ -60,7 +60,8 @@ macro_rules! same_words {
                 // The tx is whole, and so is the connection below it.
                 assert_eq!(stale(sql::verify(&mut *tx, &late).await), (1, 2));
                 sqlx::raw_sql("SELECT 1").execute(&mut *tx).await.unwrap();
-                drop(tx);
+                // Dropped, it would be rolled back a little later.
+                tx.rollback().await.unwrap();
 
                 match sql::verify(&mut db, &next).await {
                     Err(VerifyError::Store(error)) => assert_eq!(error.kind(), ErrorKind::Config),

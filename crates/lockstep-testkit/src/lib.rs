@@ -2,6 +2,7 @@
 
 pub mod oracle;
 pub mod proxy;
+pub mod reference;
 pub mod servers;
 pub mod stories;
 pub mod suite;

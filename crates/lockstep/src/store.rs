@@ -7,7 +7,7 @@ use lockstep_lock::store::{Connect, LockStore, Verb};
 #[cfg(feature = "redis")]
 use lockstep_redis::Redis;
 #[cfg(feature = "sql")]
-use lockstep_sql::{postgres::Postgres, sqlite::Sqlite};
+use lockstep_sql::{mysql::MySql, postgres::Postgres, sqlite::Sqlite};
 
 /// A store by its URL.
 #[derive(Clone)]
@@ -21,6 +21,8 @@ enum Kind {
     Sqlite(Sqlite),
     #[cfg(feature = "sql")]
     Postgres(Postgres),
+    #[cfg(feature = "sql")]
+    MySql(MySql),
     #[cfg(feature = "redis")]
     Redis(Redis),
 }
@@ -33,6 +35,7 @@ impl Store {
     /// | `memory:` | a new one in this process |
     /// | `sqlite:PATH` | a file, for the processes of this machine |
     /// | `postgres://user@host:port/database` | PostgreSQL |
+    /// | `mysql://user@host:port/database`, `mariadb://…` | MariaDB or MySQL |
     /// | `redis://:password@host:port/db`, `rediss://…` | Redis, or with TLS |
     ///
     /// `?prefix=` separates tenants of one store; the other options are those of each store.
@@ -47,6 +50,8 @@ impl Store {
             "sqlite" => Kind::Sqlite(Sqlite::from_url(url)?),
             #[cfg(feature = "sql")]
             "postgres" | "postgresql" => Kind::Postgres(Postgres::from_url(url)?),
+            #[cfg(feature = "sql")]
+            "mysql" | "mariadb" => Kind::MySql(MySql::from_url(url)?),
             // Every other scheme with "redis" in it is Redis's to explain.
             #[cfg(feature = "redis")]
             scheme if scheme.contains("redis") => Kind::Redis(Redis::from_url(url)?),
@@ -76,6 +81,8 @@ impl Store {
             Kind::Sqlite(store) => store.open(None).await.map(drop),
             #[cfg(feature = "sql")]
             Kind::Postgres(store) => store.migrate().await,
+            #[cfg(feature = "sql")]
+            Kind::MySql(store) => store.migrate().await,
             #[cfg(feature = "redis")]
             Kind::Redis(_) => Ok(()),
         }
@@ -89,6 +96,8 @@ impl Store {
             Kind::Sqlite(_) => Some(Sqlite::schema_sql().to_owned()),
             #[cfg(feature = "sql")]
             Kind::Postgres(store) => Some(store.schema_sql()),
+            #[cfg(feature = "sql")]
+            Kind::MySql(store) => Some(store.schema_sql()),
             #[cfg(feature = "redis")]
             Kind::Redis(_) => None,
         }
@@ -98,7 +107,7 @@ impl Store {
 fn unknown(scheme: &str) -> String {
     format!(
         "no store has the scheme `{scheme}:`; this build knows memory:{}{}",
-        if cfg!(feature = "sql") { ", sqlite:PATH, postgres://…" } else { "" },
+        if cfg!(feature = "sql") { ", sqlite:PATH, postgres://…, mysql://…" } else { "" },
         if cfg!(feature = "redis") { ", redis://…, rediss://…" } else { "" },
     )
 }
@@ -111,6 +120,8 @@ impl Connect for Store {
             Kind::Sqlite(store) => store.open(inbox),
             #[cfg(feature = "sql")]
             Kind::Postgres(store) => store.open(inbox),
+            #[cfg(feature = "sql")]
+            Kind::MySql(store) => store.open(inbox),
             #[cfg(feature = "redis")]
             Kind::Redis(store) => store.open(inbox),
         }

@@ -27,6 +27,15 @@ const POSTGRES: &[&str] = &[
 const POSTGRES_OWN: &[&str] = &["--test", "postgres"];
 const TX: &[&str] = &["--test", "tx"];
 const HTTP: &[&str] = &["--test", "http"];
+const MARIADB: &[&str] = &[
+    "--test",
+    "sql_suite",
+    "--",
+    "--exact",
+    "mariadb_conforms",
+    "mariadb_lives_through_the_stories",
+];
+const MARIADB_OWN: &[&str] = &["--test", "mysql"];
 const COMMAND: &[&str] = &["--test", "lease"];
 
 const ACQUISITION: &str = "crates/lockstep-lock/src/acquisition.rs";
@@ -43,6 +52,9 @@ const RELEASE_LUA: &str = "crates/lockstep-redis/src/scripts/release.lua";
 const POSTGRES_ACQUIRE: &str = "crates/lockstep-sql/src/postgres/sql/acquire.sql";
 const POSTGRES_GIVE_BACK: &str = "crates/lockstep-sql/src/postgres/sql/give_back.sql";
 const POSTGRES_RENEW: &str = "crates/lockstep-sql/src/postgres/sql/renew.sql";
+const MYSQL_GIVE_BACK: &str = "crates/lockstep-sql/src/mysql/sql/give_back.sql";
+const MYSQL_ACQUIRE: &str = "crates/lockstep-sql/src/mysql/sql/acquire.sql";
+const MYSQL_RENEW: &str = "crates/lockstep-sql/src/mysql/sql/renew.sql";
 
 macro_rules! canaries {
     ($($name:literal: $harm:literal, in $file:expr, $find:literal => $replace:literal, $tests:ident;)+) => {
@@ -137,7 +149,7 @@ canaries! {
         in ACQUIRE_LUA, "nobody_waits and of == total and" => "of == total and",
         REDIS;
     "redis-place-given-up-in-silence": "a writer that gives up keeps the readers behind it out",
-        in RELEASE_LUA, "heal()\nreturn gone" => "return gone",
+        in RELEASE_LUA, "end\nheal()\n-- A place" => "end\n-- A place",
         REDIS;
     "redis-dead-sharer-holds-for-ever": "what a crashed reader or worker held never comes back",
         in SHARED_LUA, "'-inf', stamp" => "'-inf', 0",
@@ -193,6 +205,18 @@ canaries! {
     "gate-lets-the-next-overtake": "the request of a later holder is served beside that of an earlier one",
         in "crates/lockstep-tower/src/seen.rs", "Ok(Admission::keeping(seen))" => "Ok(Admission::open())",
         HTTP;
+    "mysql-release-without-owner-check": "a late holder frees its successor's lock",
+        in MYSQL_GIVE_BACK, "claim = ? AND turn" => "(claim = ? OR TRUE) AND turn",
+        MARIADB;
+    "mysql-lost-waiter": "a release overlooks who waits",
+        in MYSQL_ACQUIRE, "UPDATE lockstep_lock SET tail = v_place WHERE lock_key = p_key;" => "",
+        MARIADB_OWN;
+    "mysql-fence-is-not-raised": "a holder that was replaced goes on writing",
+        in "crates/lockstep-sql/src/mysql/sql/fence.sql", "VALUES ('', p_key, p_token)" => "VALUES ('-', p_key, p_token)",
+        MARIADB_OWN;
+    "mysql-renew-resurrects": "a lease that ran out comes back to life",
+        in MYSQL_RENEW, "AND broken IS NULL AND until_us > {now_us};\n        IF" => "AND broken IS NULL;\n        IF",
+        MARIADB_OWN;
     "command-outlives-its-lease": "the child still runs when the lock passes on",
         in "crates/lockstep-cli/src/run/plan.rs", "(now + self.grace).min(self.until - self.margin)" => "now + self.grace + self.grace * 1000",
         COMMAND;

@@ -1,6 +1,7 @@
 //! Exclusive locks: free, contended, with many waiters, with many guards.
 
 mod many;
+mod mysql;
 mod ours;
 mod postgres;
 mod redis;
@@ -16,5 +17,6 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     sqlite::rows(options, &mut table)?;
     redis::rows(options, &mut table)?;
     postgres::rows(options, &mut table)?;
+    mysql::rows(options, &mut table)?;
     Ok(table.end())
 }

@@ -15,7 +15,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[command(after_help = "\
 Examples:
   lockstep --store postgres://app@db.example/app migrate
-  lockstep --store postgres://app@db.example/app migrate --print | psql --username=admin app")]
+  lockstep --store postgres://app@db.example/app migrate --print | psql --username=admin app
+  lockstep --store mysql://app@db.example/app migrate --print | mariadb --user=admin app")]
 pub(crate) struct Args {
     /// Only prints the SQL, for people without the right to run it [default: runs it]
     #[arg(long)]

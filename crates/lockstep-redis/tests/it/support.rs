@@ -40,8 +40,11 @@ impl Bench {
     }
 
     pub(crate) async fn another_lane(&self, inbox: Option<Inbox>) -> Arc<dyn LockStore> {
-        let url = format!("{}?prefix={}", server(), self.prefix);
-        Redis::from_url(&url).unwrap().open(inbox).await.unwrap()
+        self.store().open(inbox).await.unwrap()
+    }
+
+    pub(crate) fn store(&self) -> Redis {
+        Redis::from_url(&format!("{}?prefix={}", server(), self.prefix)).unwrap()
     }
 
     /// A claim on the key of this bench.

@@ -5,15 +5,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use lockstep_core::StoreError;
-use percent_encoding::percent_decode_str;
 use tokio::time::timeout;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{self, Host, TargetSessionAttrs};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{self, STORE};
 use super::tls;
+use crate::parameters::{self, Parameters, SslMode};
 
 /// How long one operation may take, from asking the pool for a connection to the answer.
 pub(super) const OPERATION: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
-        let (base, parameters) = split(url);
+        let (base, parameters) = parameters::split(url);
         // The driver's own complaint could quote a piece of the password.
         let mut driver: Config = base.parse().map_err(|_| {
             config(
@@ -58,12 +58,9 @@ impl Settings {
                  %40 for @, %2F for / and %3F for ? inside a name or password",
             )
         })?;
-        let mut settings = Draft::default();
-        for pair in parameters.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = percent_decode_str(value)
-                .decode_utf8()
-                .map_err(|_| config(format!("the value of {} is not UTF-8", shown(name))))?;
+        let mut settings = Draft::new();
+        for pair in parameters::pairs(STORE, parameters) {
+            let (name, value) = pair?;
             settings.set(&mut driver, name, &value)?;
         }
         settings.finish(driver)
@@ -110,43 +107,27 @@ impl fmt::Debug for Settings {
 
 /// The parameters as they are read, each still to be combined with the others.
 struct Draft {
-    prefix: String,
+    common: Parameters,
     schema: String,
-    pool: usize,
-    migrate: bool,
     bound: bool,
-    sslmode: tls::Mode,
-    sslrootcert: Option<String>,
     application_name: String,
 }
 
-impl Default for Draft {
-    fn default() -> Self {
+impl Draft {
+    fn new() -> Self {
         Self {
-            prefix: String::new(),
+            common: Parameters::new(STORE),
             schema: "public".to_owned(),
-            pool: 8,
-            migrate: true,
             bound: false,
-            sslmode: tls::Mode::Prefer,
-            sslrootcert: None,
             application_name: "lockstep".to_owned(),
         }
     }
-}
 
-impl Draft {
     fn set(&mut self, driver: &mut Config, name: &str, value: &str) -> Result<(), StoreError> {
+        if self.common.set(name, value)? {
+            return Ok(());
+        }
         match name {
-            "prefix" => {
-                let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-                if value.len() > 64 || !value.bytes().all(allowed) {
-                    return Err(config(
-                        "a prefix has at most 64 letters, digits, underscores and hyphens",
-                    ));
-                }
-                self.prefix = value.to_owned();
-            }
             "schema" => {
                 let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
                 if value.is_empty() || value.len() > 63 || !value.bytes().all(allowed) {
@@ -154,43 +135,12 @@ impl Draft {
                 }
                 self.schema = value.to_owned();
             }
-            "pool" => {
-                self.pool = match value.parse() {
-                    Ok(size @ 1..=1000) => size,
-                    _ => return Err(config("pool is a number from 1 to 1000")),
-                };
-            }
-            "migrate" => {
-                self.migrate = match value {
-                    "auto" => true,
-                    "never" => false,
-                    _ => return Err(config("migrate is auto or never")),
-                };
-            }
             "on_disconnect" => {
                 self.bound = match value {
                     "keep" => false,
                     "release" => true,
                     _ => return Err(config("on_disconnect is keep or release")),
                 };
-            }
-            "sslmode" => {
-                self.sslmode = match value {
-                    "disable" => tls::Mode::Disable,
-                    "prefer" => tls::Mode::Prefer,
-                    "require" => tls::Mode::Require,
-                    "verify-full" => tls::Mode::VerifyFull,
-                    _ => {
-                        return Err(config("sslmode is disable, prefer, require or verify-full"));
-                    }
-                };
-            }
-            "sslrootcert" => self.sslrootcert = Some(value.to_owned()),
-            "password_file" => {
-                let text = std::fs::read_to_string(value).map_err(|error| {
-                    config(format!("cannot read the password file {value}: {error}"))
-                })?;
-                driver.password(text.trim_end_matches(['\r', '\n']));
             }
             "application_name" => self.application_name = value.to_owned(),
             "host" if value.starts_with('/') => {
@@ -205,12 +155,7 @@ impl Draft {
                 }
                 Err(_) => return Err(config("port is a number up to 65535")),
             },
-            _ => {
-                return Err(config(format!(
-                    "unknown parameter {}; known are {KNOWN}",
-                    shown(name)
-                )));
-            }
+            _ => return Err(self.common.unknown(name, KNOWN)),
         }
         Ok(())
     }
@@ -219,17 +164,21 @@ impl Draft {
         if driver.get_hosts().is_empty() {
             return Err(config("the URL names no host"));
         }
-        let mut mode = self.sslmode;
+        if let Some(password) = &self.common.password {
+            driver.password(password);
+        }
+        let mut mode = self.common.sslmode;
         if driver.get_hosts().iter().all(|host| !matches!(host, Host::Tcp(_))) {
             // As in libpq: a socket of this machine needs no encryption and offers none.
-            mode = tls::Mode::Disable;
+            mode = SslMode::Disable;
         }
-        let tls = tls::connector(mode, self.sslrootcert.as_deref().map(Path::new))?;
+        self.common.check_root_certificate()?;
+        let tls = tls::connector(mode, self.common.sslrootcert.as_deref().map(Path::new))?;
         driver
             .ssl_mode(match mode {
-                tls::Mode::Disable => SslMode::Disable,
-                tls::Mode::Prefer => SslMode::Prefer,
-                tls::Mode::Require | tls::Mode::VerifyFull => SslMode::Require,
+                SslMode::Disable => config::SslMode::Disable,
+                SslMode::Prefer => config::SslMode::Prefer,
+                SslMode::Require | SslMode::VerifyFull => config::SslMode::Require,
             })
             .application_name(self.application_name)
             .connect_timeout(OPERATION)
@@ -245,31 +194,12 @@ impl Draft {
         Ok(Settings {
             driver,
             tls,
-            tenant: format!("{}/", self.prefix),
+            tenant: self.common.tenant(),
             schema: format!("\"{}\"", self.schema),
-            pool: self.pool,
-            migrate: self.migrate,
+            pool: self.common.pool,
+            migrate: self.common.migrate,
             bound: self.bound,
         })
-    }
-}
-
-/// The URL without its parameters, and the parameters. A question mark in a password that nobody
-/// escaped must not make half of the password the name of a parameter.
-fn split(url: &str) -> (&str, &str) {
-    let host = url.find('@').unwrap_or(0);
-    match url[host..].find('?') {
-        Some(at) => (&url[..host + at], &url[host + at + 1..]),
-        None => (url, ""),
-    }
-}
-
-/// A parameter's name, if it is certainly one and not a piece of something secret.
-fn shown(name: &str) -> String {
-    if name.len() <= 32 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
-        format!("`{name}`")
-    } else {
-        "in the URL".to_owned()
     }
 }
 
@@ -343,6 +273,6 @@ mod tests {
         let settings = Settings::parse("postgres://h1:1,h2:2/d").unwrap();
         assert_eq!(settings.driver.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
         let settings = Settings::parse("postgres://u@/d?host=/run/postgresql&sslmode=require");
-        assert_eq!(settings.unwrap().driver.get_ssl_mode(), SslMode::Disable);
+        assert_eq!(settings.unwrap().driver.get_ssl_mode(), config::SslMode::Disable);
     }
 }

@@ -14,32 +14,23 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::STORE;
+use crate::parameters::SslMode;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    Disable,
-    Prefer,
-    Require,
-    VerifyFull,
-}
-
-pub(super) fn connector(mode: Mode, roots: Option<&Path>) -> Result<MakeRustlsConnect, StoreError> {
-    if roots.is_some() && mode != Mode::VerifyFull {
-        return Err(StoreError::config(
-            STORE,
-            "sslrootcert is only used with sslmode=verify-full; the other modes do not check who \
-             the server is",
-        ));
-    }
+pub(super) fn connector(
+    mode: SslMode,
+    roots: Option<&Path>,
+) -> Result<MakeRustlsConnect, StoreError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match mode {
-        Mode::VerifyFull => {
+        SslMode::VerifyFull => {
             let roots = Arc::new(authorities(roots)?);
             WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
                 .build()
                 .map_err(|error| StoreError::config(STORE, format!("sslrootcert: {error}")))?
         }
-        Mode::Disable | Mode::Prefer | Mode::Require => Arc::new(Anyone(Arc::clone(&provider))),
+        SslMode::Disable | SslMode::Prefer | SslMode::Require => {
+            Arc::new(Anyone(Arc::clone(&provider)))
+        }
     };
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

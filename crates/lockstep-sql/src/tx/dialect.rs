@@ -51,8 +51,9 @@ pub(super) enum Patience {
 }
 
 /// The tables that [`verify`](super::verify) and [`lock_in`](super::lock_in) use, as a script that
-/// may run again. On PostgreSQL it is part of the script of `lockstep migrate --print`; there this
-/// is only needed in a database where Lockstep keeps no locks, and goes to the schema `public`.
+/// may run again. On PostgreSQL, MySQL and MariaDB it is part of the script of `lockstep migrate --print`;
+/// there this is only needed in a database where Lockstep keeps no locks, and on PostgreSQL goes to the
+/// schema `public`.
 ///
 /// ```
 /// use lockstep_sql::tx::{Dialect, schema};
@@ -63,7 +64,7 @@ pub(super) enum Patience {
 pub fn schema(dialect: Dialect) -> String {
     match dialect {
         Dialect::Postgres => postgres::schema(),
-        Dialect::Mysql => mysql::SCHEMA.to_owned(),
+        Dialect::Mysql => mysql::schema(),
         Dialect::Sqlite => sqlite::SCHEMA.to_owned(),
     }
 }

@@ -11,7 +11,7 @@
 //! leave out the `.await`, and end [`lock_in`] with `.take()`. A driver is one implementation of [`Tx`], and all
 //! drivers of one database send the same text, so every check is one round trip.
 //!
-//! The tables are created by the script that [`schema`] returns; on PostgreSQL they come with
+//! The tables are created by the script that [`schema`] returns; on PostgreSQL and MySQL they come with
 //! `lockstep migrate` as well.
 //!
 //! ```
@@ -38,7 +38,7 @@ mod conflict;
 mod dialect;
 mod driver;
 mod lock_in;
-mod mysql;
+pub(crate) mod mysql;
 mod postgres;
 mod retry;
 mod sqlite;

@@ -7,16 +7,29 @@ use lockstep_core::{ErrorKind, Key};
 use super::ask::Question;
 use super::dialect::{Pass, Patience, fill};
 
-pub(super) const SCHEMA: &str = include_str!("sql/mysql_schema.sql");
+/// Where a database lives.
+pub(crate) const HOME: &str = "CONCAT_WS('/', @@hostname, @@port, @@datadir, DATABASE())";
 
-/// Every guard is one from elsewhere, until locks are kept here too.
+pub(crate) fn schema() -> String {
+    fill(include_str!("sql/mysql_schema.sql"), &[("home", HOME.to_owned())])
+}
+
+/// A guard whose store has a name may be of this very database, which knows.
 pub(super) fn verify(pass: &Pass<'_>, token: i64) -> Question {
-    let values = [
+    let mut values = vec![
         ("origin", literal(&pass.origin())),
         ("key", literal(pass.key.as_str())),
         ("token", token.to_string()),
     ];
-    fill(include_str!("sql/mysql_verify.sql"), &values).into()
+    let Some(id) = pass.id else {
+        return fill(include_str!("sql/mysql_verify.sql"), &values).into();
+    };
+    values.extend([
+        ("id", format!("x'{id:032x}'")),
+        ("home", HOME.to_owned()),
+        ("row_key", literal(&pass.row_key())),
+    ]);
+    fill(include_str!("sql/mysql_verify_own.sql"), &values).into()
 }
 
 pub(super) fn lock_in(key: &Key, patience: Patience) -> Question {

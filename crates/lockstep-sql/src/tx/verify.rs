@@ -11,7 +11,7 @@ use super::dialect::Pass;
 ///
 /// Two ways, told apart by the database itself:
 ///
-/// - **The lock is kept in this very PostgreSQL database.** Whoever takes it over from a holder that did not
+/// - **The lock is kept in this very database, PostgreSQL, MySQL or MariaDB.** Whoever takes it over from a holder that did not
 ///   give it back waits until the tx has ended, and every verify of that holder afterwards is
 ///   refused (G1: whatever the timing, for as long as the database keeps its data). Renewals and
 ///   ordinary grants know nothing of it.

@@ -15,6 +15,7 @@ pub struct Subject {
     pub(crate) processes: Option<Processes>,
     pub(crate) orphans: Option<OrphanCheck>,
     pub(crate) parallel: usize,
+    pub(crate) tells_of_breaks: bool,
 }
 
 /// How other processes come to the same store.
@@ -31,7 +32,7 @@ impl Subject {
         connect: impl Fn() -> Arc<dyn Connect> + Send + Sync + 'static,
     ) -> Self {
         let (name, connect) = (name.into(), Arc::new(connect));
-        Self { name, connect, processes: None, orphans: None, parallel: 8 }
+        Self { name, connect, processes: None, orphans: None, parallel: 8, tells_of_breaks: true }
     }
 
     /// The test binary has a test named `test` that calls
@@ -58,6 +59,13 @@ impl Subject {
     #[must_use]
     pub fn with_parallel(mut self, cases: usize) -> Self {
         self.parallel = cases;
+        self
+    }
+
+    /// The store pushes grants, but who is broken at once hears of it at its next renewal.
+    #[must_use]
+    pub fn with_breaks_heard_late(mut self) -> Self {
+        self.tells_of_breaks = false;
         self
     }
 }

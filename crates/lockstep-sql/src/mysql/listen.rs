@@ -1,0 +1,342 @@
+//! The one connection of a lane that hears of grants: it waits on the server, and whoever passes a
+//! lock on interrupts that (`wake.sql`).
+//!
+//! It waits in `GET_LOCK` for a name that a connection of the pool keeps: the *door*. Not in `SLEEP`:
+//! all sleeps of a MariaDB share one mutex, and an interruption that finds it taken by another
+//! sleeper stops them all for two seconds (docs/decisions/0009-mysql-push.md). It is found by another
+//! name that it keeps itself: the *ear*.
+//!
+//! Every wait begins with a look at the locks that are waited for, so an interruption that comes
+//! too early loses nothing; one that never comes costs the rest of a wait.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockstep_core::retry::Backoff;
+use lockstep_core::{ClaimId, StoreError, Token};
+use lockstep_lock::store::Claim;
+use lockstep_lock::{Inbox, Signal};
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Row};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use uuid::Uuid;
+
+use super::config::{OPERATION, Purpose, Settings};
+use super::pool::{Connections, discard};
+use super::{error, rows};
+
+/// One wait. Shorter than what administrators take for a slow query (10 s).
+const WAIT: Duration = Duration::from_secs(3);
+
+/// How long the connection is kept when nobody waits any more.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// How long a lane tries to wake itself. Directly this takes a millisecond or two.
+const SELF_TEST: Duration = Duration::from_secs(1);
+
+const RECONNECT: Backoff =
+    Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(1) };
+
+/// Listens, while somebody waits, until it is dropped.
+pub(super) struct Listener {
+    ear: Arc<Ear>,
+    task: JoinHandle<()>,
+}
+
+struct Ear {
+    settings: Arc<Settings>,
+    connections: Arc<Connections>,
+    /// In the names of its ear and its door.
+    mark: u128,
+    inbox: Inbox,
+    waiting: Mutex<HashMap<ClaimId, Wait>>,
+    queued: Notify,
+}
+
+struct Wait {
+    key: String,
+    /// Whether it wants all of the lock; who does never stands beside others.
+    whole: bool,
+    /// When its place in the queue is lost, unless it asks again.
+    until: Instant,
+    /// The answer to its ask is still to come, and may be the grant itself.
+    asking: bool,
+    /// What was heard meanwhile.
+    heard: Option<Token>,
+}
+
+impl Listener {
+    /// Connects only when somebody waits.
+    pub(super) fn start(
+        settings: Arc<Settings>,
+        connections: Arc<Connections>,
+        inbox: Inbox,
+    ) -> Self {
+        let ear = Arc::new(Ear {
+            settings,
+            connections,
+            mark: Uuid::new_v4().as_u128(),
+            inbox,
+            waiting: Mutex::default(),
+            queued: Notify::new(),
+        });
+        let task = tokio::spawn(Arc::clone(&ear).listen());
+        Self { ear, task }
+    }
+
+    /// What the rows of waiters name it by.
+    pub(super) fn mark(&self) -> Vec<u8> {
+        rows::bytes(self.ear.mark)
+    }
+
+    /// A claim is about to be asked for. Before, not after: it can be granted before we know that it
+    /// was queued.
+    pub(super) fn expect(&self, claim: &Claim, key: &str) {
+        let until = Instant::now() + claim.ttl;
+        let whole = claim.share.weight() == claim.share.of();
+        let wait = Wait { key: key.to_owned(), whole, until, asking: true, heard: None };
+        self.ear.waiting.lock().insert(claim.id, wait);
+    }
+
+    /// It was queued, or may have been: somebody must listen now.
+    pub(super) fn queued(&self, claim: ClaimId) {
+        let heard = self.ear.waiting.lock().get_mut(&claim).and_then(|wait| {
+            wait.asking = false;
+            wait.heard
+        });
+        match heard {
+            Some(token) => self.ear.hear(claim, token),
+            None => self.ear.queued.notify_one(),
+        }
+    }
+
+    /// It does not wait.
+    pub(super) fn forget(&self, claim: ClaimId) {
+        self.ear.waiting.lock().remove(&claim);
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A connection that is closed at once, also in the middle of a wait.
+struct Line(Option<Conn>);
+
+/// How a wait ended.
+enum Heard {
+    /// Interrupted, or in good time.
+    Look,
+    /// These were granted.
+    Granted(Vec<(ClaimId, Token)>),
+    /// Nobody keeps the door any more, and it was given to us.
+    DoorOpen,
+}
+
+impl Line {
+    /// Closes the door and stands before it.
+    async fn open(
+        settings: &Settings,
+        connections: &Connections,
+        mark: u128,
+    ) -> Result<Self, StoreError> {
+        // If it is not free, another connection of the pool has kept it from the last time.
+        connections.ask("DO GET_LOCK(?, 0)", (door(mark),)).await?;
+        let mut line = Self(Some(settings.connect(Purpose::Long).await?));
+        // One second: the connection before this one may not have ended yet.
+        line.query(format!("DO GET_LOCK('lockstep-ear-{mark:032X}', 1)")).await?;
+        Ok(line)
+    }
+
+    /// `None` if it was interrupted.
+    async fn query(&mut self, statement: String) -> Result<Option<Vec<Row>>, StoreError> {
+        let conn = self.0.as_mut().ok_or_else(error::no_connection)?;
+        match timeout(WAIT + OPERATION, conn.query(statement)).await {
+            Err(_) => Err(error::no_answer()),
+            Ok(Ok(rows)) => Ok(Some(rows)),
+            Ok(Err(error)) if error::is_interruption(&error) => Ok(None),
+            Ok(Err(error)) => Err(error::answered(error)),
+        }
+    }
+
+    async fn wait(&mut self, statement: String) -> Result<Heard, StoreError> {
+        let Some(rows) = self.query(statement).await? else { return Ok(Heard::Look) };
+        let granted: Vec<_> = rows.iter().filter_map(rows::grant).collect();
+        let alone = rows.first().filter(|_| rows.len() == 1);
+        Ok(match alone.map(|row| rows::get::<Option<i64>>(row, "token")) {
+            Some(Ok(Some(1))) if granted.is_empty() => Heard::DoorOpen,
+            _ if granted.is_empty() => Heard::Look,
+            _ => Heard::Granted(granted),
+        })
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(discard);
+    }
+}
+
+impl Ear {
+    async fn listen(self: Arc<Self>) {
+        let (mut line, mut tries) = (None::<Line>, 0);
+        loop {
+            let Some(statement) = self.statement() else {
+                // Nobody waits.
+                if timeout(LINGER, self.queued.notified()).await.is_err() {
+                    line = None;
+                    self.queued.notified().await;
+                }
+                continue;
+            };
+            let heard = match &mut line {
+                Some(line) => line.wait(statement).await,
+                None => match Line::open(&self.settings, &self.connections, self.mark).await {
+                    Ok(open) => {
+                        line = Some(open);
+                        if tries > 0 {
+                            tracing::info!(store = error::STORE, tries, "listening again");
+                            self.inbox.deliver(Signal::AskAllAgain);
+                        }
+                        continue;
+                    }
+                    Err(error) => Err(error),
+                },
+            };
+            match heard {
+                Ok(Heard::DoorOpen) => line = None,
+                Ok(Heard::Look) => tries = 0,
+                Ok(Heard::Granted(granted)) => {
+                    tries = 0;
+                    granted.into_iter().for_each(|(claim, token)| self.hear(claim, token));
+                }
+                Err(error) => {
+                    line = None;
+                    tries += 1;
+                    tracing::warn!(store = error::STORE, %error, tries, "cannot listen");
+                    sleep(RECONNECT.delay(tries, Uuid::new_v4().as_u128() as u64)).await;
+                }
+            }
+        }
+    }
+
+    fn hear(&self, claim: ClaimId, token: Token) {
+        let mut waiting = self.waiting.lock();
+        match waiting.get_mut(&claim) {
+            None => {}
+            Some(wait) if wait.asking => wait.heard = Some(token),
+            Some(_) => {
+                waiting.remove(&claim);
+                drop(waiting);
+                self.inbox.deliver(Signal::Granted { claim, token: Some(token) });
+            }
+        }
+    }
+
+    /// Looks which of those who wait were granted what they wait for, and waits if none was.
+    /// `None` if nobody waits.
+    fn statement(&self) -> Option<String> {
+        let mut waiting = self.waiting.lock();
+        let now = Instant::now();
+        waiting.retain(|_, wait| now < wait.until);
+        // Who has heard already only waits for the answer to its ask.
+        let unheard = || waiting.iter().filter(|(_, wait)| wait.heard.is_none());
+        unheard().next()?;
+        let mut looks = vec![look("lockstep_lock", unheard())];
+        let mut shares = unheard().filter(|(_, wait)| !wait.whole).peekable();
+        if shares.peek().is_some() {
+            looks.push(look("lockstep_holder", shares));
+        }
+        Some(listening(self.mark, &looks))
+    }
+}
+
+fn look<'a>(table: &str, waiting: impl Iterator<Item = (&'a ClaimId, &'a Wait)>) -> String {
+    let (mut keys, mut claims) = (vec![], vec![]);
+    for (claim, wait) in waiting {
+        keys.push(literal(wait.key.as_bytes()));
+        claims.push(literal(&claim.as_u128().to_be_bytes()));
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    let (keys, claims) = (keys.join(","), claims.join(","));
+    format!("SELECT claim, token FROM {table} WHERE lock_key IN ({keys}) AND claim IN ({claims})")
+}
+
+fn listening(mark: u128, looks: &[String]) -> String {
+    let found: Vec<String> = looks.iter().map(|look| format!("EXISTS ({look})")).collect();
+    let found = if found.is_empty() { "FALSE".to_owned() } else { found.join(" OR ") };
+    let wait = format!("GET_LOCK('{}', {})", door(mark), WAIT.as_secs());
+    let looks: String = looks.iter().map(|look| format!(" UNION ALL {look}")).collect();
+    format!(
+        "SELECT /* lockstep_listen {mark:032X} */ NULL AS claim, IF({found}, 0, {wait}) AS token{looks}"
+    )
+}
+
+fn door(mark: u128) -> String {
+    format!("lockstep-door-{mark:032X}")
+}
+
+fn literal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::from("x'"), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }) + "'"
+}
+
+/// Whether a waiting statement of ours can be found and interrupted from a connection of the pool.
+/// A proxy may send the two to different servers, or lend the session to somebody else.
+pub(super) async fn hears_itself(
+    settings: &Settings,
+    connections: &Connections,
+) -> Result<bool, StoreError> {
+    let mark = Uuid::new_v4().as_u128();
+    let mut line = Line::open(settings, connections, mark).await?;
+    let mut waiting = pin!(line.wait(listening(mark, &[])));
+    let deadline = Instant::now() + SELF_TEST;
+    let heard = loop {
+        match timeout(Duration::from_millis(2), &mut waiting).await {
+            Ok(heard) => break matches!(heard?, Heard::Look),
+            Err(_) if Instant::now() >= deadline => break false,
+            Err(_) => {}
+        }
+        connections.ask("CALL lockstep_wake_v1(?)", (format!("{mark:032X},"),)).await?;
+    };
+    connections.ask("DO RELEASE_LOCK(?)", (door(mark),)).await?;
+    Ok(heard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_asks_for_each_key_once_and_for_every_claim() {
+        let until = Instant::now();
+        let wait = |key: &str| Wait {
+            key: key.to_owned(),
+            whole: true,
+            until,
+            asking: false,
+            heard: None,
+        };
+        let waiting = [(ClaimId::from_u128(1), wait("/a")), (ClaimId::from_u128(2), wait("/a"))];
+        let look = look("t", waiting.iter().map(|(claim, wait)| (claim, wait)));
+        let (one, two) = ("0".repeat(31) + "1", "0".repeat(31) + "2");
+        let expected = "SELECT claim, token FROM t WHERE lock_key IN (x'2f61')";
+        assert_eq!(look, format!("{expected} AND claim IN (x'{one}',x'{two}')"));
+        let text = listening(10, &[look]);
+        assert!(
+            text.contains(&format!("GET_LOCK('lockstep-door-{}A', 3)", "0".repeat(31))),
+            "{text}"
+        );
+    }
+}
