@@ -89,7 +89,8 @@ fn tests(interrupt: &Interrupt, further: &[String]) -> Result<()> {
 }
 
 /// The stores that every case and story must have run on.
-const STORES: [&str; 6] = ["memory", "pgbouncer", "postgres", "redis", "sqlite", "sqlite-full"];
+const STORES: [&str; 7] =
+    ["mariadb", "memory", "pgbouncer", "postgres", "redis", "sqlite", "sqlite-full"];
 
 /// Prints facts × stores and stories × stores. A store that is missing where all should have run
 /// is a failure: a test that was not run proves nothing.

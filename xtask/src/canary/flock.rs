@@ -216,7 +216,7 @@ canaries! {
         MARIADB_OWN;
     "mysql-renew-resurrects": "a lease that ran out comes back to life",
         in MYSQL_RENEW, "AND broken IS NULL AND until_us > {now_us};\n        IF" => "AND broken IS NULL;\n        IF",
-        MARIADB_OWN;
+        MARIADB;
     "command-outlives-its-lease": "the child still runs when the lock passes on",
         in "crates/lockstep-cli/src/run/plan.rs", "(now + self.grace).min(self.until - self.margin)" => "now + self.grace + self.grace * 1000",
         COMMAND;
