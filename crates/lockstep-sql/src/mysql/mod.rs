@@ -91,7 +91,7 @@ pub struct MySql {
 #[repr(u8)]
 enum Route {
     Unknown = 0,
-    /// A statement of ours that sleeps can be found and interrupted.
+    /// A statement of ours that waits can be found and interrupted.
     Direct = 1,
     /// It cannot.
     Deaf = 2,

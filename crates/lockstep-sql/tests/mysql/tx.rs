@@ -63,13 +63,19 @@ async fn taking_over_waits_for_a_tx_that_was_verified_and_renewals_do_not() {
     let (here, there) = (handle(&place).await, handle(&place).await);
     let slow = hold(&here, "ledger").await;
     verified(&mut db, &slow).await.unwrap();
-    let brief = here.lock("brief").ttl(Duration::from_millis(600)).await.unwrap();
+    let brief = here.lock("brief").ttl(Duration::from_secs(3)).await.unwrap();
 
     let mut tx = db.start_transaction(TxOpts::default()).await.unwrap();
     sql::verify(&mut tx, &slow).await.unwrap();
     sql::verify(&mut tx, &brief).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert!(brief.is_trusted(), "it is renewed while its tx is open");
+    let before = brief.trusted_until();
+    let renewed = async {
+        while brief.trusted_until() <= before {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, renewed).await.expect("it is renewed while its tx is open");
+    assert!(brief.is_trusted(), "and was not lost instead");
 
     end_lease(&mut admin, &place, "ledger").await;
     let next = tokio::spawn(async move {
