@@ -6,6 +6,8 @@
 #![expect(clippy::unwrap_used, reason = "what is unexpected here fails the test")]
 #![expect(unreachable_pub, reason = "a test has no outside")]
 
+#[path = "postgres/beside.rs"]
+mod beside;
 #[path = "postgres/connections.rs"]
 mod connections;
 #[path = "postgres/crash.rs"]

@@ -50,6 +50,7 @@ const ACQUIRE_LUA: &str = "crates/lockstep-redis/src/scripts/acquire.lua";
 const RENEW_LUA: &str = "crates/lockstep-redis/src/scripts/renew.lua";
 const RELEASE_LUA: &str = "crates/lockstep-redis/src/scripts/release.lua";
 const POSTGRES_ACQUIRE: &str = "crates/lockstep-sql/src/postgres/sql/acquire.sql";
+const POSTGRES_BESIDE: &str = "crates/lockstep-sql/src/postgres/sql/beside.sql";
 const POSTGRES_GIVE_BACK: &str = "crates/lockstep-sql/src/postgres/sql/give_back.sql";
 const POSTGRES_RENEW: &str = "crates/lockstep-sql/src/postgres/sql/renew.sql";
 const MYSQL_GIVE_BACK: &str = "crates/lockstep-sql/src/mysql/sql/give_back.sql";
@@ -172,6 +173,9 @@ canaries! {
     "sqlite-holder-not-forgotten": "who shared a lock once is counted for ever",
         in "crates/lockstep-sql/src/sqlite/sql/holder_forget.sql", "AND claim = ?2" => "AND claim = ?2 AND 1 = 0",
         SQLITE;
+    "postgres-writer-beside-a-reader": "a writer is let in while a reader's grant is on its way to the disk",
+        in POSTGRES_BESIDE, "PERFORM pg_advisory_xact_lock(" => "PERFORM (",
+        POSTGRES_OWN;
     "postgres-release-without-owner-check": "a late holder frees its successor's lock",
         in POSTGRES_GIVE_BACK, "l.claim = $2 AND " => "",
         POSTGRES;

@@ -14,7 +14,7 @@ use super::{error, rows};
 const TX_PARTS: [&str; 3] =
     [include_str!("sql/fence.sql"), include_str!("sql/verify.sql"), include_str!("sql/mutex.sql")];
 
-const PARTS: [&str; 14] = [
+const PARTS: [&str; 15] = [
     include_str!("sql/tables.sql"),
     TX_PARTS[0],
     TX_PARTS[1],
@@ -24,6 +24,7 @@ const PARTS: [&str; 14] = [
     include_str!("sql/join.sql"),
     include_str!("sql/pass_on.sql"),
     include_str!("sql/heal.sql"),
+    include_str!("sql/beside.sql"),
     include_str!("sql/queued.sql"),
     include_str!("sql/acquire.sql"),
     include_str!("sql/release.sql"),

@@ -27,6 +27,15 @@ BEGIN
         END IF;
     END IF;
 
+    IF p_weight = 1 AND p_total = 2147483647 THEN
+        held.token := {schema}.lockstep_join_readers_v1(
+            p_key, p_claim, p_owner, p_label, p_inbox, p_ttl_us
+        );
+        IF held.token IS NOT NULL THEN
+            RETURN 'granted ' || held.token;
+        END IF;
+    END IF;
+
     -- Who waits already only says that it is still there, and stays out of the way of whoever gives
     -- the lock back: that needs the lock's row, and a thousand waiters would stand before it. What
     -- is read here without locking is not too old to act upon: as long as the place is the one that
@@ -64,6 +73,7 @@ BEGIN
     END LOOP;
 
     -- The row is ours until the end of this transaction; only now does the clock count.
+    PERFORM {schema}.lockstep_alone_v1(held);
     now_us := {now_us};
     before := held.turn;
     IF held.claim IS NULL OR held.until_us <= now_us

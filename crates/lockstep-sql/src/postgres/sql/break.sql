@@ -14,6 +14,7 @@ BEGIN
     IF held.claim IS NULL THEN
         RETURN false;
     END IF;
+    PERFORM {schema}.lockstep_alone_v1(held);
     now_us := {now_us};
     IF held.until_us <= now_us THEN
         -- The one that is next is innocent.

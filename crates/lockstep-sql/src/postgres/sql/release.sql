@@ -11,10 +11,14 @@ DECLARE
     setting text;
     released boolean := false;
 BEGIN
+    IF NOT p_downgrade AND {schema}.lockstep_leave_others_v1(p_key, p_claim) THEN
+        RETURN true;
+    END IF;
     SELECT l.* INTO held FROM {schema}.lockstep_lock AS l WHERE l.key = p_key FOR UPDATE;
     IF held.claim IS NULL THEN
         RETURN false;
     END IF;
+    PERFORM {schema}.lockstep_alone_v1(held);
     now_us := {now_us};
     before := held.turn;
 
