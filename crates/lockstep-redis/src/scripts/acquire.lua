@@ -127,9 +127,13 @@ if owner ~= me then
 end
 
 -- The dead are left out of the count near the head, where it matters; to look at everybody would
--- make a long queue expensive for all.
+-- make a long queue expensive for all. From further back it is enough that the head lives: that one
+-- looks after the lock.
 local looked = math.min(place, 16)
-local ahead = math.min(place - looked, 84)
+if place >= 16 and lives(call('HGET', waiters, call('ZRANGE', queue, 0, 0)[1])) then
+  looked = 0
+end
+local ahead = math.min(place, 100) - looked
 if looked > 0 then
   local before = call('ZRANGE', queue, 0, looked - 1)
   for _, waiter in ipairs(call('HMGET', waiters, unpack(before))) do

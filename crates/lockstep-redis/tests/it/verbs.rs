@@ -65,6 +65,24 @@ async fn only_the_next_is_told() {
 }
 
 #[tokio::test]
+async fn a_long_queue_is_counted_from_its_head_only_if_nobody_looks_after_the_lock_there() {
+    let mut bench = Bench::new().await;
+    let holder = bench.claim("holder", LONG);
+    bench.granted(&holder).await;
+    let waiters: Vec<Claim> = (0..20).map(|_| bench.claim("waiter", LONG)).collect();
+    for (ahead, waiter) in waiters.iter().enumerate() {
+        assert_eq!(bench.queued(waiter).await, ahead as u64);
+    }
+    // Asked a very long time ago, all but the last: as if their processes had died.
+    for dead in &waiters[..19] {
+        let lapsed = "1 1 1 exclusive - 0 dead";
+        let (place, claim) = (bench.redis_key(":w"), dead.id.to_string());
+        bench.raw::<i64>(&["HSET", &place, &claim, lapsed]).await;
+    }
+    assert_eq!(bench.queued(&waiters[19]).await, 3, "sixteen were looked at");
+}
+
+#[tokio::test]
 async fn a_try_neither_waits_nor_loses_a_place() {
     let mut bench = Bench::new().await;
     let [a, b] = ["a", "b"].map(|label| bench.claim(label, LONG));
