@@ -200,6 +200,9 @@ canaries! {
     "sqlite-fence-forgets": "a late write lowers the highest token seen",
         in "crates/lockstep-sql/src/tx/sql/sqlite_verify.sql", "max(token, excluded.token)" => "excluded.token",
         TX;
+    "mysql-forgets-who-joins-last": "who joins a queue that empties meanwhile waits for ever",
+        in MYSQL_ACQUIRE, "AND weight = total AND turn < tail" => "AND weight = total",
+        MARIADB_OWN;
     "mysql-fence-forgets": "a late write lowers the highest token seen",
         in "crates/lockstep-sql/src/tx/sql/mysql_verify.sql", "GREATEST(token, {token})" => "{token}",
         TX;

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lockstep_core::Key;
-use lockstep_lock::store::{Answer, Hold, Query, RENEW_BATCH, Release, Released, Renewal};
+use lockstep_lock::store::{Answer, Claim, Hold, Query, RENEW_BATCH, Release, Released, Renewal};
 use lockstep_lock::{Fencing, Scope};
+use mysql_async::TxOpts;
+use mysql_async::prelude::Queryable;
+use tokio::time::timeout;
 
-use crate::support::{Place, claim, end_lease, let_time_pass, queued};
+use crate::support::{PATIENCE, Place, claim, end_lease, let_time_pass, queued};
 
 #[tokio::test]
 async fn facts_are_those_of_a_direct_connection() {
@@ -74,6 +77,41 @@ async fn a_release_cannot_miss_a_waiter_that_arrives_meanwhile() {
     });
     let handed_over: u32 = join_all(rounds).await.into_iter().map(Result::unwrap).sum();
     assert!(handed_over > 0, "no round raced");
+}
+
+/// Who joins others stands at the end of the queue without the lock's row. When the others are gone
+/// before that is done, nobody would look there any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_joins_a_queue_that_empties_meanwhile_is_not_forgotten() {
+    let place = Place::new();
+    let (one, two, mut other) = (place.lane().await, place.lane().await, place.lane().await);
+    let [holder, first, second] = ["job"; 3].map(claim);
+    one.grant(&holder).await;
+    queued(&two.ask(&first).await);
+    let hasty = Claim { wait: false, ..claim("job") };
+    assert_eq!(other.ask(&hasty).await, Answer::Busy, "now it does not try the short way first");
+
+    let (mut admin, mut looks, key) =
+        (place.admin().await, place.admin().await, format!("{}/job", place.name));
+    let mut emptied = admin.start_transaction(TxOpts::default()).await.unwrap();
+    let row = "SELECT claim FROM lockstep_lock WHERE lock_key = ? FOR UPDATE";
+    emptied.exec_drop(row, (&key,)).await.unwrap();
+    let (store, asks) = (other.store.clone(), second.clone());
+    let asked = tokio::spawn(async move { store.acquire(&asks).await.unwrap() });
+    let places = "SELECT COUNT(*) FROM lockstep_waiter WHERE lock_key = ?";
+    let stands =
+        async { while looks.exec_first::<u64, _, _>(places, (&key,)).await.unwrap() != Some(2) {} };
+    timeout(PATIENCE, stands).await.expect("it stands at the end without the lock's row");
+    let gone = "DELETE FROM lockstep_waiter WHERE lock_key = ? AND claim = ?";
+    let id = first.id.as_u128().to_be_bytes().to_vec();
+    emptied.exec_drop(gone, (&key, id)).await.unwrap();
+    let served = "UPDATE lockstep_lock SET turn = tail WHERE lock_key = ?";
+    emptied.exec_drop(served, (&key,)).await.unwrap();
+    emptied.commit().await.unwrap();
+
+    assert_eq!(queued(&asked.await.unwrap()), 0);
+    assert_eq!(one.give_back(&holder).await, Released::Done);
+    other.granted(&second).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -23,7 +23,8 @@ whole: BEGIN
     SET v_now_us = {now_us};
     -- Where one other holder has all of it and its lease lives, two of those who ask need not stand in
     -- line for the row.
-    SELECT claim, token, turn, until_us, total INTO v_claim, v_token, v_turn, v_until_us, v_total
+    SELECT claim, token, turn, tail, until_us, total
+      INTO v_claim, v_token, v_turn, v_tail, v_until_us, v_total
       FROM lockstep_lock
      WHERE lock_key = p_key AND claim <> p_claim AND until_us > v_now_us AND weight = total;
     IF v_claim IS NOT NULL AND NOT p_wait AND v_total = p_total THEN
@@ -44,6 +45,30 @@ whole: BEGIN
                 );
                 SELECT v_answer AS answer;
                 LEAVE whole;
+            END IF;
+        ELSEIF v_turn < v_tail AND v_total = p_total THEN
+            -- Others wait, so whoever gives the lock back looks at the queue. To stand at its end
+            -- without the lock's row, which would stay locked until this is on the disk; and then to
+            -- look, behind whoever has that row now, whether others still wait: if so, a later
+            -- release is bound to see this place.
+            INSERT IGNORE INTO lockstep_waiter
+                (lock_key, claim, owner, label, weight, inbox, ttl_us, since_ms, until_us)
+            VALUES (p_key, p_claim, p_owner, p_label, p_weight, p_inbox, p_ttl_us,
+                    v_now_us DIV 1000, v_now_us + p_ttl_us);
+            IF ROW_COUNT() = 1 THEN
+                SET v_place = LAST_INSERT_ID(), v_claim = NULL;
+                SELECT claim, token, turn, until_us INTO v_claim, v_token, v_turn, v_until_us
+                  FROM lockstep_lock
+                 WHERE lock_key = p_key AND claim <> p_claim AND weight = total AND turn < tail
+                  LOCK IN SHARE MODE;
+                SET v_now_us = {now_us};
+                IF v_claim IS NOT NULL AND v_until_us > v_now_us THEN
+                    CALL lockstep_queued_v1(
+                        p_key, v_place, v_now_us, v_claim, v_token, v_turn, v_until_us, v_answer
+                    );
+                    SELECT v_answer AS answer;
+                    LEAVE whole;
+                END IF;
             END IF;
         END IF;
     END IF;
@@ -141,14 +166,18 @@ whole: BEGIN
             END IF;
         END IF;
         IF v_place IS NULL THEN
-            -- The turn of a queue that nobody stands in is at its tail, and stays right before the
-            -- place that is taken now.
-            SET v_place = v_tail + 1;
-            UPDATE lockstep_lock SET tail = v_place WHERE lock_key = p_key;
             INSERT INTO lockstep_waiter
-                (lock_key, seq, claim, owner, label, weight, inbox, ttl_us, since_ms, until_us)
-            VALUES (p_key, v_place, p_claim, p_owner, p_label, p_weight, p_inbox, p_ttl_us,
+                (lock_key, claim, owner, label, weight, inbox, ttl_us, since_ms, until_us)
+            VALUES (p_key, p_claim, p_owner, p_label, p_weight, p_inbox, p_ttl_us,
                     v_now_us DIV 1000, v_now_us + p_ttl_us);
+            SET v_place = LAST_INSERT_ID();
+        END IF;
+        IF v_turn = v_tail OR v_tail < v_place THEN
+            -- Whoever gives the lock back shall see that somebody waits. An older MySQL that starts
+            -- again begins the series of places anew: nobody is served before the first in a queue.
+            UPDATE lockstep_lock SET turn = IF(turn = tail, v_place - 1, turn), tail = v_place
+             WHERE lock_key = p_key;
+            SET v_turn = IF(v_turn = v_tail, v_place - 1, v_turn);
         END IF;
         CALL lockstep_queued_v1(
             p_key, v_place, v_now_us, v_claim, v_token, v_turn, v_until_us, v_answer

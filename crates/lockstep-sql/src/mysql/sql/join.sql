@@ -12,6 +12,10 @@ BEGIN
 
     SELECT claim, weight, total, turn, tail INTO v_claim, v_used, v_total, v_turn, v_tail
       FROM lockstep_lock WHERE lock_key = p_key;
+    IF v_turn < v_tail THEN
+        SELECT GREATEST(v_tail, COALESCE(MAX(seq), 0)) INTO v_tail
+          FROM lockstep_waiter WHERE lock_key = p_key;
+    END IF;
     IF v_claim = {several} AND v_turn < v_tail THEN
         SELECT SUM(weight) INTO v_used FROM lockstep_holder WHERE lock_key = p_key;
     END IF;
@@ -23,8 +27,9 @@ BEGIN
          WHERE lock_key = p_key AND seq > v_turn AND until_us > p_now_us
          ORDER BY seq LIMIT 1 FOR UPDATE;
         IF v_seq IS NULL THEN
-            DELETE FROM lockstep_waiter WHERE lock_key = p_key AND seq > v_turn;
-            UPDATE lockstep_lock SET turn = tail WHERE lock_key = p_key;
+            DELETE FROM lockstep_waiter
+             WHERE lock_key = p_key AND seq > v_turn AND until_us <= p_now_us;
+            UPDATE lockstep_lock SET turn = v_tail, tail = v_tail WHERE lock_key = p_key;
             LEAVE queue;
         END IF;
         IF v_used + v_weight > v_total THEN
@@ -32,7 +37,7 @@ BEGIN
         END IF;
         DELETE FROM lockstep_waiter WHERE lock_key = p_key AND seq > v_turn AND seq <= v_seq;
         CALL lockstep_add_v1(p_key, v_next, v_owner, v_label, v_weight, p_now_us, v_ttl_us);
-        UPDATE lockstep_lock SET turn = v_seq WHERE lock_key = p_key;
+        UPDATE lockstep_lock SET turn = v_seq, tail = v_tail WHERE lock_key = p_key;
         SET v_turn = v_seq, v_used = v_used + v_weight;
         {tell}
     END WHILE;

@@ -17,14 +17,17 @@ BEGIN
      WHERE lock_key = p_key AND seq > v_turn AND until_us > p_now_us
      ORDER BY seq LIMIT 1 FOR UPDATE;
     IF v_seq IS NULL THEN
-        DELETE FROM lockstep_waiter WHERE lock_key = p_key AND seq > v_turn;
+        DELETE FROM lockstep_waiter
+         WHERE lock_key = p_key AND seq > v_turn AND until_us <= p_now_us;
         UPDATE lockstep_lock SET claim = NULL, turn = tail WHERE lock_key = p_key;
     ELSE
         DELETE FROM lockstep_waiter WHERE lock_key = p_key AND seq > v_turn AND seq <= v_seq;
         UPDATE lockstep_lock
            SET token = token + 1, claim = v_next, owner = v_owner, label = v_label,
                weight = v_weight, since_ms = p_now_us DIV 1000, until_us = p_now_us + v_ttl_us,
-               broken = NULL, turn = v_seq
+               broken = NULL, turn = v_seq, tail = GREATEST(tail, v_seq, COALESCE(
+                   (SELECT MAX(seq) FROM lockstep_waiter WHERE lock_key = p_key), 0
+               ))
          WHERE lock_key = p_key;
         {tell}
         IF v_weight < v_total THEN

@@ -14,11 +14,7 @@ BEGIN
     SELECT COUNT(*) INTO v_ahead FROM (
         SELECT 1 FROM lockstep_waiter
          WHERE lock_key = p_key AND seq > p_turn AND seq < p_place AND until_us > p_now_us
-         LIMIT 16
+         LIMIT 100
     ) AS ahead;
-    IF v_ahead = 16 THEN
-        -- Far from the head an estimate will do, and does not cost more the longer the queue is.
-        SET v_ahead = GREATEST(v_ahead, LEAST(100, p_place - p_turn - 1));
-    END IF;
     SET p_answer = CONCAT('queued ', p_token, ' ', v_ahead, ' ', GREATEST(0, p_until_us - p_now_us));
 END

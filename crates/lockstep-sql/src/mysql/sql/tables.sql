@@ -30,7 +30,8 @@ CREATE TABLE IF NOT EXISTS lockstep_lock (
     since_ms BIGINT NOT NULL,
     until_us BIGINT NOT NULL,                  -- of this server's clock, like every time here
     broken   TEXT,
-    tail     BIGINT NOT NULL DEFAULT 0,        -- the last place in the queue that was given out
+    tail     BIGINT NOT NULL DEFAULT 0,        -- a place in the queue, and nobody waits unless the turn
+                                               -- is before it; who joins others may be behind it
     turn     BIGINT NOT NULL DEFAULT 0,        -- the last that was served; at the tail, nobody waits
     PRIMARY KEY (lock_key)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET = utf8mb4 COLLATE = utf8mb4_bin;
@@ -55,7 +56,7 @@ CREATE TABLE IF NOT EXISTS lockstep_holder (
 -- indexes: two who come from different sides would wait for each other.
 CREATE TABLE IF NOT EXISTS lockstep_waiter (
     lock_key VARBINARY(320) NOT NULL,
-    seq      BIGINT NOT NULL,                  -- the place
+    seq      BIGINT NOT NULL AUTO_INCREMENT,   -- the place; those of all queues are of one series
     claim    BINARY(16) NOT NULL,
     owner    BINARY(16) NOT NULL,
     label    VARCHAR(200) NOT NULL,
@@ -65,6 +66,7 @@ CREATE TABLE IF NOT EXISTS lockstep_waiter (
     since_ms BIGINT NOT NULL,
     until_us BIGINT NOT NULL,
     PRIMARY KEY (lock_key, seq),
+    UNIQUE KEY lockstep_waiter_seq (seq),
     UNIQUE KEY lockstep_waiter_claim (claim, lock_key),
     KEY lockstep_waiter_owner (owner)          -- what somebody waits for
 ) ENGINE = InnoDB DEFAULT CHARACTER SET = utf8mb4 COLLATE = utf8mb4_bin;
