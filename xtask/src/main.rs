@@ -8,6 +8,7 @@ mod checks;
 mod child;
 mod fleet;
 mod install;
+mod interop;
 mod interrupt;
 mod servers;
 mod steps;

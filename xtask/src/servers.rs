@@ -10,6 +10,7 @@ use lockstep_testkit::servers::{Home, Running, missing};
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::{FOLDERS, Fleet};
+use crate::interop;
 use crate::interrupt::Interrupt;
 use crate::workspace::root;
 
@@ -69,8 +70,9 @@ fn up(place: &Place, data: Option<PathBuf>) -> Result<ExitCode> {
             program.why
         );
     }
-    // They do not die with us, so we must not die before we have written down which they are.
     let interrupt = Interrupt::listen()?;
+    interop::ensure_clients(&interrupt)?;
+    // The servers do not die with us, so we must not die before we have written down which they are.
     let data = data.unwrap_or_else(|| place.folder.clone());
     remove_data(&data)?;
     let fleet = Fleet::start(&data, Home::detached).with_context(|| {

@@ -13,6 +13,7 @@ use crate::checks;
 use crate::child::{self, Stubborn};
 use crate::fleet::Fleet;
 use crate::install;
+use crate::interop;
 use crate::interrupt::Interrupt;
 use crate::steps::Steps;
 use crate::workspace::{cargo, root};
@@ -30,8 +31,8 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Steps: programs, format, lints, tests, checks. A failure does not keep the later ones from running,
-except a missing program. On Debian and Ubuntu, as root or with sudo that asks for no password,
+Steps: programs, clients (other people's lock libraries), format, lints, tests, checks. A failure does
+not keep the later ones from running, except a missing program. On Debian and Ubuntu, as root or with sudo that asks for no password,
 missing programs are installed; their daemons are not started.
 
 Examples:
@@ -46,6 +47,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         |words: &[&str]| child::run(&interrupt, cargo(words.iter().copied()), Stubborn::Kill);
     let mut steps = Steps::new(&interrupt);
     steps.require("programs", || install::ensure_programs(&interrupt, !args.no_install));
+    steps.run("clients", || interop::ensure_clients(&interrupt));
     steps.run("format", || run_cargo(&["fmt", "--all", "--check"]));
     steps.run("lints", || {
         run_cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
@@ -89,8 +91,8 @@ fn tests(interrupt: &Interrupt, further: &[String]) -> Result<()> {
 }
 
 /// The stores that every case and story must have run on.
-const STORES: [&str; 7] =
-    ["mariadb", "memory", "pgbouncer", "postgres", "redis", "sqlite", "sqlite-full"];
+const STORES: [&str; 8] =
+    ["mariadb", "memory", "pgbouncer", "postgres", "redis", "redis-plain", "sqlite", "sqlite-full"];
 
 /// Prints facts × stores and stories × stores. A store that is missing where all should have run
 /// is a failure: a test that was not run proves nothing.

@@ -21,6 +21,7 @@ fn the_table_of_stores_is_what_the_stores_say() {
     let output = Command::new(env!("CARGO_BIN_EXE_lockstep"))
         .args(["locks", "facts", "--markdown", "memory:", &sqlite])
         .args([servers::postgres_url(), servers::mariadb_url(), servers::redis_url()])
+        .arg(format!("{}?layout=plain", servers::redis_url()))
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -207,7 +207,8 @@ impl Acquisition {
             // Whatever the deadline says: the lock is ours now, and a grant in hand is better
             // than one given back.
             let lease = Lease::new(place.asked_at, self.terms.ttl, self.terms.drift);
-            let fresh = token.is_some() && token > place.behind;
+            // Where the store does not count, no token can say that a grant is new.
+            let fresh = place.behind.is_some() && token > place.behind;
             if fresh && now < lease.renew_at() {
                 return self.hold(token, lease);
             }

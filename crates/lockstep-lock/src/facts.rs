@@ -16,7 +16,8 @@ pub struct StoreFacts {
     pub shared: bool,
     /// Whether it can tell who waits for what, so that a circle of waiters is found and refused.
     pub deadlocks: bool,
-    /// Whether a waiter is told at once when the lock is its own; otherwise it asks at intervals.
+    /// Whether a waiter is told at once when the lock is its own, or free to be asked for; otherwise it
+    /// asks at intervals.
     pub push: bool,
     /// Whether a lock passes on as soon as the connection of its holder's handle is lost, instead of
     /// when its lease ends. Only where it was asked for: the holder has no early notice of it.

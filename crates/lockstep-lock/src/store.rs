@@ -244,9 +244,10 @@ pub struct HolderView {
     pub share: Share,
     /// The fencing token.
     pub token: Option<Token>,
-    /// Since when, in milliseconds of the store's wall clock. For display only.
+    /// Since when, in milliseconds of the store's wall clock; 0 where the store does not keep that. For
+    /// display only.
     pub since_ms: u64,
-    /// What is left of its lease.
+    /// What is left of its lease; [`Duration::MAX`] if it never ends, which only strangers write.
     pub left: Duration,
     /// Why an operator has broken it, if one has.
     pub broken: Option<String>,

@@ -18,8 +18,12 @@ use url::Url;
 
 use crate::error::STORE;
 use crate::keys::{DEFAULT_PREFIX, Layout};
+use crate::plain::Waiters;
 
-const PARAMETERS: &str = "prefix, on_disconnect, password_file, ca_file";
+const PARAMETERS: &str = "layout, prefix, on_disconnect, password_file, ca_file";
+
+/// The longest prefix of the plain layout.
+const MAX_PLAIN_PREFIX: usize = 128;
 
 /// A Redis server as a lock store.
 ///
@@ -37,6 +41,8 @@ pub struct Redis {
     pub(crate) config: Arc<Config>,
     /// Whether this server's warnings have been logged: two lanes need not both say them.
     pub(crate) warned: Arc<AtomicBool>,
+    /// Who waits for plain locks.
+    pub(crate) waiters: Arc<Waiters>,
 }
 
 pub(crate) struct Config {
@@ -49,7 +55,15 @@ pub(crate) struct Config {
     pub(crate) prefix: String,
     /// Whether what is held ends with the connection that listens.
     pub(crate) bound: bool,
-    pub(crate) layout: Layout,
+    pub(crate) form: Form,
+}
+
+/// What locks look like at the server.
+pub(crate) enum Form {
+    /// Lockstep's own layout: a queue, tokens, shares.
+    Lockstep(Layout),
+    /// One string per lock, as everybody writes it by hand: see [`plain`](crate::plain).
+    Plain,
 }
 
 enum Tls {
@@ -69,7 +83,11 @@ impl Redis {
     /// The store that a URL names:
     /// `redis://[user][:password]@host[:port][/db]`, or `rediss://…` for TLS, with
     ///
-    /// - `?prefix=` before every key, to separate tenants of one server (default `lockstep`),
+    /// - `?layout=plain` for the lock that everybody writes by hand, `SET key value NX PX ttl`: no tokens, no
+    ///   queue, but in mutual exclusion with such code, redis-py, node-redlock and redsync (default
+    ///   `lockstep`),
+    /// - `?prefix=` before every key, to separate tenants of one server (default `lockstep`; in the plain
+    ///   layout none, and any text will do),
     /// - `?on_disconnect=release` to let locks pass on within a second when the connection of their
     ///   holder's handle is lost, instead of when their leases end (default `keep`). A process that dies is
     ///   replaced at once; but a connection can be lost while the work goes on, and the holder only hears
@@ -86,7 +104,7 @@ impl Redis {
         let config = Config::from_url(url)?;
         // What the URL points at should be wrong now rather than at the first connection.
         config.client()?;
-        Ok(Self { config: Arc::new(config), warned: Arc::default() })
+        Ok(Self { config: Arc::new(config), warned: Arc::default(), waiters: Arc::default() })
     }
 }
 
@@ -100,7 +118,8 @@ impl fmt::Display for Config {
     /// The URL without its secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if matches!(self.tls, Tls::Off) { "redis" } else { "rediss" };
-        write!(f, "{scheme}://{}/{}?prefix={}", self.address(), self.db, self.prefix)
+        let layout = if matches!(self.form, Form::Plain) { "layout=plain&" } else { "" };
+        write!(f, "{scheme}://{}/{}?{layout}prefix={}", self.address(), self.db, self.prefix)
     }
 }
 
@@ -123,11 +142,17 @@ impl Config {
             empty if empty.is_empty() => Password::None,
             given => Password::Given(given),
         };
-        let mut prefix = DEFAULT_PREFIX.to_owned();
+        let mut prefix = None;
+        let mut plain = false;
         let mut bound = false;
         for (name, value) in url.query_pairs() {
             match &*name {
-                "prefix" => prefix = value.into_owned(),
+                "layout" => match &*value {
+                    "lockstep" => plain = false,
+                    "plain" => plain = true,
+                    _ => return refuse("?layout= is lockstep or plain"),
+                },
+                "prefix" => prefix = Some(value.into_owned()),
                 "on_disconnect" => match &*value {
                     "keep" => bound = false,
                     "release" => bound = true,
@@ -151,12 +176,19 @@ impl Config {
         if user.is_some() && matches!(password, Password::None) {
             return refuse("a user name needs a password: put it in the URL or ?password_file=");
         }
-        let Some(layout) = Layout::new(&prefix) else {
-            return refuse("?prefix= takes 1 to 64 of A-Z a-z 0-9 . _ -");
+        let (prefix, form) = match plain {
+            true => (plain_prefix(prefix.unwrap_or_default(), bound)?, Form::Plain),
+            false => {
+                let prefix = prefix.unwrap_or_else(|| DEFAULT_PREFIX.to_owned());
+                let Some(layout) = Layout::new(&prefix) else {
+                    return refuse("?prefix= takes 1 to 64 of A-Z a-z 0-9 . _ -");
+                };
+                (prefix, Form::Lockstep(layout))
+            }
         };
         let host = host.trim_matches(['[', ']']).to_owned();
         let port = url.port().unwrap_or(6379);
-        Ok(Self { host, port, tls, user, password, db, prefix, bound, layout })
+        Ok(Self { host, port, tls, user, password, db, prefix, bound, form })
     }
 
     /// Host and port, for messages.
@@ -229,6 +261,21 @@ impl Config {
             }
         }
     }
+}
+
+/// What may stand before a name in the plain layout: others have chosen their own already.
+fn plain_prefix(prefix: String, bound: bool) -> Result<String, StoreError> {
+    if bound {
+        return refuse(
+            "?layout=plain keeps a lock until its lease ends: leave out ?on_disconnect=release",
+        );
+    }
+    if prefix.len() > MAX_PLAIN_PREFIX || prefix.chars().any(char::is_control) {
+        return refuse(format!(
+            "with ?layout=plain, ?prefix= takes at most {MAX_PLAIN_PREFIX} bytes without control characters"
+        ));
+    }
+    Ok(prefix)
 }
 
 /// What the scheme asks for; looked at first, because the URLs of clusters need not be URLs.

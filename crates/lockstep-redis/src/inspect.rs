@@ -12,6 +12,7 @@ use redis::Value;
 use crate::error;
 use crate::keys::Layout;
 use crate::link::Link;
+use crate::scan;
 use crate::scripts::INSPECT;
 
 /// How many locks are looked at with one round trip.
@@ -98,26 +99,7 @@ fn named(layout: &Layout, keys: &[Value]) -> impl Iterator<Item = Key> {
 }
 
 async fn scan(link: &Link, layout: &Layout, start: &str) -> Result<BTreeSet<Key>, StoreError> {
-    let pattern = layout.pattern(start);
-    let mut names = BTreeSet::new();
-    let mut cursor = b"0".to_vec();
-    loop {
-        let mut scan = redis::cmd("SCAN");
-        scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
-        let (next, keys) = match link.call(&scan).await? {
-            Value::ServerError(refusal) => return Err(error::refused(&refusal, &pattern)),
-            Value::Array(page) => match <[Value; 2]>::try_from(page) {
-                Ok([Value::BulkString(next), Value::Array(keys)]) => (next, keys),
-                other => return Err(error::baffled(&pattern, other)),
-            },
-            other => return Err(error::baffled(&pattern, other)),
-        };
-        names.extend(named(layout, &keys));
-        if next == b"0" {
-            return Ok(names);
-        }
-        cursor = next;
-    }
+    scan::names(link, &layout.pattern(start), &[], |key| layout.owner(key)).await
 }
 
 async fn look(

@@ -60,14 +60,7 @@ impl Layout {
     pub(crate) fn pattern(&self, start: &str) -> String {
         let mut text = format!("{}{{", self.root);
         escape(start, &mut text);
-        let mut pattern = String::with_capacity(text.len() + 4);
-        for character in text.chars() {
-            if matches!(character, '*' | '?' | '[' | ']' | '\\') {
-                pattern.push('\\');
-            }
-            pattern.push(character);
-        }
-        pattern + "*}*"
+        literally(&text) + "*}*"
     }
 
     /// Which lock a key of the server belongs to; `None` if we did not name it.
@@ -77,6 +70,18 @@ impl Layout {
         let ours = matches!(rest, "" | ":h" | ":e" | ":q" | ":w");
         ours.then(|| unescape(name)).flatten().and_then(|name| Key::new(name).ok())
     }
+}
+
+/// A pattern that matches this text and nothing else.
+pub(crate) fn literally(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len() + 4);
+    for character in text.chars() {
+        if matches!(character, '*' | '?' | '[' | ']' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern
 }
 
 fn escape(name: &str, into: &mut String) {

@@ -4,11 +4,14 @@
 //! lock to the next waiter in the same step and tells that waiter alone, through one inbox channel
 //! per handle. Every key has a ttl: nothing that this crate writes stays for ever.
 //!
+//! `?layout=plain` is another store on the same server: the lock that everybody writes by hand, with neither
+//! queue nor tokens, to be in mutual exclusion with those who did. It is in `plain`.
+//!
 //! This crate knows nothing of guards, renewal schedules or deadlines, and it never retries a verb:
 //! it reconnects, and says what may have happened. Redis Cluster and Sentinel are refused.
 //!
 //! What is where: `config` reads URLs, `keys` names keys, `link` keeps one connection alive, `push`
-//! reads signals, `scripts/*.lua` decide, `store` and `inspect` ask them, `probe` looks at the server
+//! reads signals, `scan` goes through keys, `scripts/*.lua` decide, `store` and `inspect` ask them, `probe` looks at the server
 //! once, `error` says what an error means. [`fence`] is for writes of users.
 
 mod config;
@@ -17,8 +20,10 @@ pub mod fence;
 mod inspect;
 mod keys;
 mod link;
+mod plain;
 mod probe;
 mod push;
+mod scan;
 mod scripts;
 mod store;
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use lockstep_core::retry::Backoff;
 use lockstep_core::{Effect, ErrorKind, StoreError};
-use lockstep_lock::{Inbox, Signal};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Value};
 use tokio::sync::{Notify, watch};
@@ -19,7 +18,7 @@ use uuid::Uuid;
 
 use crate::config::Config;
 use crate::error::{self, STORE};
-use crate::push;
+use crate::push::{self, Ear};
 
 /// How long a connection may take to be made, and an answer to come.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -60,8 +59,8 @@ pub(crate) struct Breaks {
 /// What dialing takes.
 pub(crate) struct Dialer {
     pub(crate) config: Arc<Config>,
-    /// Where signals go, and the channel they come through.
-    pub(crate) inbox: Option<(Inbox, String)>,
+    /// Where signals go.
+    pub(crate) ear: Ear,
 }
 
 impl Link {
@@ -137,20 +136,25 @@ impl Breaks {
 impl Dialer {
     async fn dial(&self, number: u64, breaks: &Arc<Breaks>) -> Result<Line, StoreError> {
         let client = self.config.client()?;
-        let inbox = self.inbox.as_ref().map(|(inbox, _)| inbox.clone());
         let settings = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE))
             .set_pipeline_buffer_size(1024)
-            .set_push_sender(push::receiver(inbox, Arc::clone(breaks), number));
+            .set_push_sender(push::receiver(self.ear.clone(), Arc::clone(breaks), number));
         let failed = |error| {
             let secret = client.get_connection_info().redis_settings().password();
             error::unreachable(error, &self.config.address(), secret)
         };
         let mut connection =
             client.get_multiplexed_async_connection_with_config(&settings).await.map_err(failed)?;
-        if let Some((_, channel)) = &self.inbox {
-            connection.subscribe(channel).await.map_err(failed)?;
+        match &self.ear {
+            Ear::Deaf => {}
+            Ear::Channel { channel, .. } => connection.subscribe(channel).await.map_err(failed)?,
+            Ear::Changes(changes) => {
+                let answer = connection.send_packed_command(&push::listen()).await;
+                let refused = matches!(answer.map_err(failed)?, Value::ServerError(_));
+                changes.told.store(!refused, Ordering::Relaxed);
+            }
         }
         Ok(Line { number, connection })
     }
@@ -180,9 +184,7 @@ async fn redial(dialer: Dialer, breaks: Arc<Breaks>, tell: watch::Sender<State>)
             }
         };
         tell.send_replace(State::Up(line));
-        if let Some((inbox, _)) = &dialer.inbox {
-            inbox.deliver(Signal::AskAllAgain);
-        }
+        dialer.ear.missed();
     }
 }
 

@@ -1,10 +1,24 @@
 //! One look at the server when a lane is opened.
 
+use std::sync::atomic::Ordering;
+
 use lockstep_core::StoreError;
 use redis::{FromRedisValue, Value};
 
+use crate::config::Redis;
 use crate::error::STORE;
 use crate::link::Link;
+
+/// What is worth knowing about this very server, logged if nobody has yet: two lanes need not both.
+pub(crate) async fn told_once(store: &Redis, link: &Link) -> Result<Vec<String>, StoreError> {
+    let warnings = warnings(link, &store.config.address()).await?;
+    if !store.warned.swap(true, Ordering::Relaxed) {
+        for warning in &warnings {
+            tracing::warn!(store = %store.config, "{warning}");
+        }
+    }
+    Ok(warnings)
+}
 
 /// What is worth knowing about this very server.
 ///

@@ -1,32 +1,102 @@
 //! What the server says without being asked.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockstep_core::Token;
 use lockstep_lock::{Inbox, Signal};
-use redis::{PushInfo, PushKind, Value};
+use redis::{Cmd, PushInfo, PushKind, Value};
 
 use crate::link::Breaks;
 
-/// What connection number `number` does with pushes: signals go straight into the inbox, from the
+/// What a connection is listened to for.
+#[derive(Clone)]
+pub(crate) enum Ear {
+    /// Nothing.
+    Deaf,
+    /// Words on a channel of its own.
+    Channel { inbox: Inbox, channel: String },
+    /// Changes of keys that were read through it.
+    Changes(Changes),
+}
+
+/// Who hears of changes, and whether the server tells of them.
+#[derive(Clone)]
+pub(crate) struct Changes {
+    pub(crate) hear: Arc<dyn Fn(Changed<'_>) + Send + Sync>,
+    /// Whether the server has agreed, when it was last asked.
+    pub(crate) told: Arc<AtomicBool>,
+}
+
+/// What may be different now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Changed<'a> {
+    /// This key. The server does not tell of it again before it is read again.
+    Key(&'a [u8]),
+    /// Any: changes may have been missed.
+    All,
+}
+
+impl Ear {
+    /// What was said may have been missed.
+    pub(crate) fn missed(&self) {
+        match self {
+            Self::Deaf => {}
+            Self::Channel { inbox, .. } => inbox.deliver(Signal::AskAllAgain),
+            Self::Changes(changes) => (changes.hear)(Changed::All),
+        }
+    }
+}
+
+impl Changes {
+    pub(crate) fn are_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
+    }
+}
+
+/// Asks the server to tell of changes of what is read. Also of one's own: they free a lock for others
+/// who wait through the same connection.
+pub(crate) fn listen() -> Cmd {
+    let mut listen = redis::cmd("CLIENT");
+    listen.arg("TRACKING").arg("ON");
+    listen
+}
+
+/// What connection number `number` does with pushes: signals go straight to who listens, from the
 /// task that reads the socket, and the end of the connection is noted.
 pub(crate) fn receiver(
-    inbox: Option<Inbox>,
+    ear: Ear,
     breaks: Arc<Breaks>,
     number: u64,
 ) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static {
     move |push| {
-        match push.kind {
-            PushKind::Message => {
-                if let (Some(inbox), Some(signal)) = (&inbox, read(&push.data)) {
+        match (push.kind, &ear) {
+            (PushKind::Message, Ear::Channel { inbox, .. }) => {
+                if let Some(signal) = read(&push.data) {
                     inbox.deliver(signal);
                 }
             }
-            PushKind::Disconnection => breaks.note(number),
+            (PushKind::Invalidate, Ear::Changes(changes)) => {
+                changed(&push.data).for_each(|changed| (changes.hear)(changed));
+            }
+            (PushKind::Disconnection, _) => breaks.note(number),
             _ => {}
         }
         Ok(())
     }
+}
+
+/// Reads `[keys]`, or `[nothing]` when the whole database was emptied.
+fn changed(data: &[Value]) -> impl Iterator<Item = Changed<'_>> {
+    let (keys, all) = match data {
+        [Value::Array(keys)] => (&keys[..], None),
+        _ => (&[][..], Some(Changed::All)),
+    };
+    let keys = keys.iter().map(|key| match key {
+        Value::BulkString(key) => Changed::Key(key),
+        _ => Changed::All,
+    });
+    keys.chain(all)
 }
 
 /// Reads `[channel, words]`. Words that we do not know are ignored: a newer release may say them.
@@ -68,6 +138,16 @@ mod tests {
             said(&format!("lost {claim} ")),
             Some(Signal::Lost { claim, reason: "".into() })
         );
+    }
+
+    #[test]
+    fn keys_that_changed_are_named() {
+        let key = |name: &str| Value::BulkString(name.into());
+        let told = |data: &[Value]| changed(data).map(|changed| format!("{changed:?}")).collect();
+        let several: Vec<String> = told(&[Value::Array(vec![key("a"), key("b")])]);
+        assert_eq!(several, ["Key([97])", "Key([98])"]);
+        let flushed: Vec<String> = told(&[Value::Nil]);
+        assert_eq!(flushed, ["All"]);
     }
 
     #[test]

@@ -40,7 +40,7 @@ const PARTS: [(&str, &str); 4] = [
 ];
 
 impl Script {
-    fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         let include = |text: String, (line, part): (&str, &str)| text.replace(line, part);
         let text = PARTS.into_iter().fold(text.to_owned(), include);
         Self { digest: redis::Script::new(&text).get_hash().to_owned(), text }
@@ -60,6 +60,14 @@ impl Script {
         call: &Cmd,
         key: &str,
     ) -> Result<Value, StoreError> {
+        match self.answer(link, call).await? {
+            Value::ServerError(refusal) => Err(error::refused(&refusal, key)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// The same with the server's refusal as an answer.
+    pub(crate) async fn answer(&self, link: &Link, call: &Cmd) -> Result<Value, StoreError> {
         let mut answer = link.call(call).await?;
         if let Value::ServerError(refusal) = &answer
             && refusal.kind() == Some(ServerErrorKind::NoScript)
@@ -68,10 +76,7 @@ impl Script {
             // it: between the two, the server might forget again.
             answer = link.call(&self.in_full(call)).await?;
         }
-        match answer {
-            Value::ServerError(refusal) => Err(error::refused(&refusal, key)),
-            answer => Ok(answer),
-        }
+        Ok(answer)
     }
 
     /// The same call with the text; the server remembers it from then on.

@@ -1,10 +1,9 @@
 //! The verbs of the lock store: each one call of one script.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lockstep_core::Token;
+use lockstep_core::{StoreError, Token};
 use lockstep_lock::queue::{TTL_MAX, TTL_MIN};
 use lockstep_lock::store::{
     Answer, Claim, Connect, Hold, LockStore, Page, Query, Release, Released, Renewal, Verb,
@@ -12,12 +11,14 @@ use lockstep_lock::store::{
 use lockstep_lock::{Fencing, Inbox, Origin, Scope, StoreFacts};
 use redis::Value;
 
-use crate::config::Redis;
+use crate::config::{Form, Redis};
 use crate::error::{self, STORE};
 use crate::inspect;
 use crate::keys::Layout;
 use crate::link::{Dialer, Link};
+use crate::plain;
 use crate::probe;
+use crate::push::Ear;
 use crate::scripts::{ACQUIRE, BREAK, DOWNGRADE, RELEASE, RENEW};
 
 /// What stands for no inbox in the scripts.
@@ -32,20 +33,10 @@ const TWO_HOLDERS_IF_BOUND: &str = "the connection of the holder's handle is los
 impl Connect for Redis {
     fn open<'a>(&'a self, inbox: Option<Inbox>) -> Verb<'a, Arc<dyn LockStore>> {
         Box::pin(async move {
-            let layout = self.config.layout.clone();
-            let inbox = inbox.map(|inbox| (inbox, layout.inbox(self.config.bound)));
-            let channel = inbox.as_ref().map_or(NO_INBOX, |(_, channel)| channel).to_owned();
-            let link = Link::open(Dialer { config: Arc::clone(&self.config), inbox }).await?;
-            let warnings = probe::warnings(&link, &self.config.address()).await?;
-            if !self.warned.swap(true, Ordering::Relaxed) {
-                for warning in &warnings {
-                    tracing::warn!(store = %self.config, "{warning}");
-                }
+            match &self.config.form {
+                Form::Lockstep(layout) => Lane::open(self, layout.clone(), inbox).await,
+                Form::Plain => plain::open(self, inbox).await,
             }
-            let origin = Origin { id: None, prefix: self.config.prefix.clone() };
-            let bound = self.config.bound;
-            Ok(Arc::new(Lane { link, layout, channel, bound, warnings, origin })
-                as Arc<dyn LockStore>)
         })
     }
 }
@@ -57,6 +48,27 @@ struct Lane {
     bound: bool,
     warnings: Vec<String>,
     origin: Origin,
+}
+
+impl Lane {
+    async fn open(
+        store: &Redis,
+        layout: Layout,
+        inbox: Option<Inbox>,
+    ) -> Result<Arc<dyn LockStore>, StoreError> {
+        let bound = store.config.bound;
+        let (channel, ear) = match inbox {
+            None => (NO_INBOX.to_owned(), Ear::Deaf),
+            Some(inbox) => {
+                let channel = layout.inbox(bound);
+                (channel.clone(), Ear::Channel { inbox, channel })
+            }
+        };
+        let link = Link::open(Dialer { config: Arc::clone(&store.config), ear }).await?;
+        let warnings = probe::told_once(store, &link).await?;
+        let origin = Origin { id: None, prefix: store.config.prefix.clone() };
+        Ok(Arc::new(Self { link, layout, channel, bound, warnings, origin }))
+    }
 }
 
 impl LockStore for Lane {
@@ -176,10 +188,10 @@ impl LockStore for Lane {
 }
 
 /// Rounded up: a lease must never be shorter at the server than its holder believes.
-fn millis(ttl: Duration) -> u64 {
+pub(crate) fn millis(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
-fn text(bytes: Vec<u8>) -> String {
+pub(crate) fn text(bytes: Vec<u8>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -11,6 +11,10 @@ mod fence;
 mod layout;
 #[path = "it/link.rs"]
 mod link;
+#[path = "it/plain.rs"]
+mod plain;
+#[path = "it/plain_delete.rs"]
+mod plain_delete;
 #[path = "it/reference.rs"]
 mod reference;
 #[path = "it/shared.rs"]

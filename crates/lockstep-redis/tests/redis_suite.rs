@@ -1,7 +1,10 @@
 //! The conformance suite and the stories on a real Redis.
 
+mod immortals;
+
 use std::sync::Arc;
 
+use immortals::immortals;
 use lockstep_lock::store::Connect;
 use lockstep_redis::Redis;
 use lockstep_testkit::suite::{self, Subject};
@@ -18,20 +21,6 @@ fn redis(tenant: &str) -> Subject {
     Subject::new("redis", move || store.clone())
         .with_processes(url, "story_child")
         .with_orphan_check(move || Box::pin(immortals(keys.clone())))
-}
-
-/// Keys without an expiry: a crash would leave them for ever.
-async fn immortals(pattern: String) -> anyhow::Result<Vec<String>> {
-    let mut connection =
-        redis::Client::open(servers::redis_url())?.get_multiplexed_async_connection().await?;
-    let script = redis::Script::new(
-        "local found = {}
-         for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
-           if redis.call('PTTL', key) == -1 then table.insert(found, key) end
-         end
-         return found",
-    );
-    Ok(script.arg(pattern).invoke_async(&mut connection).await?)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,6 +25,10 @@ fn good_urls_are_read() {
     assert_eq!(shown("redis://h:7000/3?prefix=a.b"), "Redis(redis://h:7000/3?prefix=a.b)");
     assert_eq!(shown("redis://[::1]:7000"), "Redis(redis://[::1]:7000/0?prefix=lockstep)");
     assert_eq!(shown("rediss://h"), "Redis(rediss://h:6379/0?prefix=lockstep)");
+    assert_eq!(shown("redis://h?layout=lockstep"), "Redis(redis://h:6379/0?prefix=lockstep)");
+    assert_eq!(shown("redis://h?layout=plain"), "Redis(redis://h:6379/0?layout=plain&prefix=)");
+    let others = shown("redis://h?prefix=locks:&layout=plain");
+    assert_eq!(others, "Redis(redis://h:6379/0?layout=plain&prefix=locks:)");
 }
 
 #[test]
@@ -60,11 +64,15 @@ fn refusals_say_what_to_do() {
         assert!(message.contains("not supported yet") && message.contains("redis://"), "{message}");
     }
     let unknown = refused("redis://h?timeout=5");
-    for word in ["timeout", "prefix", "password_file", "ca_file"] {
+    for word in ["timeout", "layout", "prefix", "password_file", "ca_file"] {
         assert!(unknown.contains(word), "{unknown}");
     }
     assert!(refused("redis://h?ca_file=/etc/ca.pem").contains("rediss://"));
     assert!(refused("redis://h?prefix=").contains("1 to 64"));
+    let layouts = refused("redis://h?layout=plane");
+    assert!(layouts.contains("lockstep") && layouts.contains("plain"), "{layouts}");
+    assert!(refused("redis://h?layout=plain&on_disconnect=release").contains("on_disconnect"));
+    assert!(refused("redis://h?layout=plain&prefix=a%0Ab").contains("control characters"));
     assert!(refused("redis:///0").contains("host"));
     assert!(refused("memory:").contains("redis://"));
 }

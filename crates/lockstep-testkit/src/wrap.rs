@@ -26,9 +26,11 @@ mod counting;
 mod failing;
 mod relay;
 mod signals;
+mod watched;
 
 pub use clock::JumpingClock;
 pub use counting::{Counting, Counts, Pause, Point};
 pub use failing::{FailingVerbs, Reach};
 pub use relay::VerbName;
 pub use signals::{NoisySignals, SilentSignals};
+pub use watched::Waiters;

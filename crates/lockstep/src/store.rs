@@ -37,6 +37,7 @@ impl Store {
     /// | `postgres://user@host:port/database` | PostgreSQL |
     /// | `mysql://user@host:port/database`, `mariadb://…` | MariaDB or MySQL |
     /// | `redis://:password@host:port/db`, `rediss://…` | Redis, or with TLS |
+    /// | `redis://…?layout=plain` | the Redis lock that other programs use: no tokens, no queue |
     ///
     /// `?prefix=` separates tenants of one store; the other options are those of each store.
     ///

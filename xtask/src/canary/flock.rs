@@ -7,6 +7,8 @@ const MODEL: &[&str] = &["--test", "model"];
 const MEMORY: &[&str] = &["--test", "memory"];
 const REDIS: &[&str] = &["--test", "redis_suite"];
 const REDIS_OWN: &[&str] = &["--test", "it"];
+const PLAIN: &[&str] = &["--test", "plain_suite"];
+const REDIS_UNITS: &[&str] = &["--lib"];
 const SQLITE: &[&str] = &[
     "--test",
     "sql_suite",
@@ -49,6 +51,11 @@ const SHARED_LUA: &str = "crates/lockstep-redis/src/scripts/shared.lua";
 const ACQUIRE_LUA: &str = "crates/lockstep-redis/src/scripts/acquire.lua";
 const RENEW_LUA: &str = "crates/lockstep-redis/src/scripts/renew.lua";
 const RELEASE_LUA: &str = "crates/lockstep-redis/src/scripts/release.lua";
+const PLAIN_SET: &str = "crates/lockstep-redis/src/plain/set.lua";
+const PLAIN_EXTEND: &str = "crates/lockstep-redis/src/plain/extend.lua";
+const PLAIN_GIVE_BACK: &str = "crates/lockstep-redis/src/plain/give_back.lua";
+const PLAIN_BREAK: &str = "crates/lockstep-redis/src/plain/break.lua";
+const PLAIN_WAITERS: &str = "crates/lockstep-redis/src/plain/waiters.rs";
 const POSTGRES_ACQUIRE: &str = "crates/lockstep-sql/src/postgres/sql/acquire.sql";
 const POSTGRES_BESIDE: &str = "crates/lockstep-sql/src/postgres/sql/beside.sql";
 const POSTGRES_GIVE_BACK: &str = "crates/lockstep-sql/src/postgres/sql/give_back.sql";
@@ -72,7 +79,7 @@ macro_rules! canaries {
 
 canaries! {
     "machine-trusts-old-push": "a grant that passed on long ago makes a second holder",
-        in ACQUISITION, "let fresh = token.is_some() && token > place.behind;" => "let fresh = true;",
+        in ACQUISITION, "let fresh = place.behind.is_some() && token > place.behind;" => "let fresh = true;",
         MODEL;
     "machine-lease-from-the-answer": "trust outlives the lease by the time the answer took",
         in ACQUISITION, "let lease = Lease::new(asked_at, self.terms.ttl" => "let lease = Lease::new(now, self.terms.ttl",
@@ -206,6 +213,27 @@ canaries! {
     "mysql-fence-forgets": "a late write lowers the highest token seen",
         in "crates/lockstep-sql/src/tx/sql/mysql_verify.sql", "GREATEST(token, {token})" => "{token}",
         TX;
+    "plain-no-ttl": "a crashed holder locks for ever",
+        in PLAIN_SET, "'NX', 'PX', ttl)" => "'NX')",
+        PLAIN;
+    "plain-takes-what-is-taken": "two holders of one key",
+        in PLAIN_SET, "if found == mine then" => "if true then",
+        PLAIN;
+    "plain-release-without-compare": "a late holder deletes its successor's lock",
+        in PLAIN_GIVE_BACK, "if found == ARGV[1] or string.sub(found, 1, #broken) == broken then" => "if true then",
+        PLAIN;
+    "plain-renew-resurrects": "a lease that ran out comes back to life",
+        in PLAIN_EXTEND, "if found == mine then\n    redis.call('PEXPIRE', key, ttl)" => "if found == mine or not found then\n    redis.call('SET', key, mine, 'PX', ttl)",
+        PLAIN;
+    "plain-break-for-ever": "a broken lock never passes on",
+        in PLAIN_BREAK, "'XX', 'KEEPTTL')" => "'XX')",
+        PLAIN;
+    "plain-deaf": "waiters hear of nothing, and sleep for a third of their ttl",
+        in PLAIN_WAITERS, "inbox.deliver(Signal::AskAgain { claim });" => "let _ = (claim, inbox);",
+        PLAIN;
+    "plain-told-too-early": "what is told while an ask is on its way is lost",
+        in PLAIN_WAITERS, "waiter.lane != lane || waiter.asking" => "waiter.lane != lane",
+        REDIS_UNITS;
     "redis-fence-rounds": "tokens that differ by one are taken for the same",
         in "crates/lockstep-redis/src/scripts/fence.lua", "lockstep_seen > lockstep_token then" => "tonumber(lockstep_seen) > tonumber(lockstep_token) then",
         REDIS_OWN;

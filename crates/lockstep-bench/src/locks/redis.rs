@@ -21,7 +21,7 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
         options,
         "redis, free, 1 client / raw pair, same driver",
         Goal::AtLeast(0.95),
-        || raw_pair_same_driver(&url, time),
+        || raw_pairs_same_driver(&url, 1, time),
         || ours::free(&url, 1, time),
     )?;
     // What waiting with epoll instead of in a read costs on this machine; the peer pays it too.
@@ -60,9 +60,34 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
             || ours::contended(&url, clients, time),
         )?;
     }
+    plain_rows(options, table, &url)?;
     ours::readers(options, table, "redis", &url)?;
     many::waiters(options, table, "redis", &url, || Ok(Some(requests(&mut connect(&url)?)?)))?;
     many::guards(options, table, "redis", &url)
+}
+
+/// The plain layout does what the raw pair does; all who wait for it are woken by every release.
+fn plain_rows(options: &Options, table: &mut Table, url: &str) -> Result<()> {
+    let (plain, time) = (format!("{url}?layout=plain"), options.time);
+    for (name, tasks) in [
+        ("redis-plain, free, 1 client / raw pair, same driver", 1),
+        ("redis-plain, free, 64 tasks / raw pairs, same driver", 64),
+    ] {
+        table.row(
+            options,
+            name,
+            Goal::Shown,
+            || raw_pairs_same_driver(url, tasks, time),
+            || ours::free(&plain, tasks, time),
+        )?;
+    }
+    table.row(
+        options,
+        "redis-plain, 64 on one lock / redis",
+        Goal::Shown,
+        || ours::contended(url, 64, time),
+        || ours::contended(&plain, 64, time),
+    )
 }
 
 fn connect(url: &str) -> Result<Connection> {
@@ -70,24 +95,29 @@ fn connect(url: &str) -> Result<Connection> {
     Ok(connection)
 }
 
-/// SET NX PX and a compare-and-delete script, by the driver and on the runtime that we use.
-fn raw_pair_same_driver(url: &str, time: Duration) -> Result<Rate> {
+/// SET NX PX and a compare-and-delete script, by the driver, on one connection and on the runtime
+/// that we use.
+fn raw_pairs_same_driver(url: &str, tasks: usize, time: Duration) -> Result<Rate> {
     measure::runtime()?.block_on(async {
-        let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
-        let work: Work = Box::new(|laps| {
-            Box::pin(async move {
-                let script = Script::new(COMPARE_AND_DELETE);
-                while laps.go_on() {
-                    let mut set = redis::cmd("SET");
-                    set.arg("raw").arg("me").arg("NX").arg("PX").arg(10_000);
-                    let _: Option<String> = set.query_async(&mut connection).await?;
-                    let _: i64 = script.key("raw").arg("me").invoke_async(&mut connection).await?;
-                    laps.lap();
-                }
-                Ok(())
+        let connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+        let work = |number: usize| -> Work {
+            let (mut connection, key) = (connection.clone(), format!("raw:{number}"));
+            Box::new(move |laps| {
+                Box::pin(async move {
+                    let script = Script::new(COMPARE_AND_DELETE);
+                    while laps.go_on() {
+                        let mut set = redis::cmd("SET");
+                        set.arg(&key).arg("me").arg("NX").arg("PX").arg(10_000);
+                        let _: Option<String> = set.query_async(&mut connection).await?;
+                        let _: i64 =
+                            script.key(&key).arg("me").invoke_async(&mut connection).await?;
+                        laps.lap();
+                    }
+                    Ok(())
+                })
             })
-        });
-        measure::tasks(time, vec![work]).await
+        };
+        measure::tasks(time, (0..tasks).map(work).collect()).await
     })
 }
 

@@ -6,9 +6,12 @@ use super::{age, safe, utc};
 /// One line about who holds a lock, for messages.
 pub(crate) fn held_by(lock: &LockView, now_ms: u64) -> Option<String> {
     let HolderView { label, since_ms, .. } = lock.holder()?;
-    let (since, age) = (utc(*since_ms), age(*since_ms, now_ms));
     let others = and_others(lock);
-    Some(format!("held by {:?}{others} since {since} ({age})", safe(label.as_str())))
+    let since = match since_ms {
+        0 => String::new(),
+        ms => format!(" since {} ({})", utc(*ms), age(*ms, now_ms)),
+    };
+    Some(format!("held by {:?}{others}{since}", safe(label.as_str())))
 }
 
 /// What stands behind the first holder of a lock that several hold.
@@ -34,9 +37,9 @@ pub(crate) fn holder_json(holder: &HolderView) -> Value {
         "claim": holder.claim.to_string(),
         "share": holder.share.to_string(),
         "token": holder.token.map(lockstep::Token::get),
-        "since": utc(holder.since_ms),
-        "since_ms": holder.since_ms,
-        "lease_left_ms": u64::try_from(holder.left.as_millis()).unwrap_or(u64::MAX),
+        "since": (holder.since_ms > 0).then(|| utc(holder.since_ms)),
+        "since_ms": (holder.since_ms > 0).then_some(holder.since_ms),
+        "lease_left_ms": u64::try_from(holder.left.as_millis()).ok(),
         "broken": holder.broken,
     })
 }

@@ -15,6 +15,14 @@ const CANARY: &str = "c4n4ry";
 async fn open(
     answer: impl Fn(&str) -> Option<&'static str> + Send + 'static,
 ) -> Result<Arc<dyn LockStore>, StoreError> {
+    open_with("", answer).await
+}
+
+/// The same with these parameters in the URL.
+pub(crate) async fn open_with(
+    parameters: &str,
+    answer: impl Fn(&str) -> Option<&'static str> + Send + 'static,
+) -> Result<Arc<dyn LockStore>, StoreError> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -30,7 +38,8 @@ async fn open(
             }
         }
     });
-    Redis::from_url(&format!("redis://:{CANARY}@127.0.0.1:{port}")).unwrap().open(None).await
+    let url = format!("redis://:{CANARY}@127.0.0.1:{port}/{parameters}");
+    Redis::from_url(&url).unwrap().open(None).await
 }
 
 async fn refused(

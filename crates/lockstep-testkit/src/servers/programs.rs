@@ -33,6 +33,11 @@ pub const PROGRAMS: &[Program] = &[
         package: "mariadb-server",
         why: "creates a private MariaDB",
     },
+    Program { name: "redis-cli", package: "redis-tools", why: "a lock written by hand" },
+    Program { name: "redis/__init__.py", package: "python3-redis", why: "locks of redis-py" },
+    Program { name: "node", package: "nodejs", why: "locks of node-redlock" },
+    Program { name: "npm", package: "npm", why: "brings node-redlock" },
+    Program { name: "go", package: "golang-go", why: "locks of redsync" },
     Program { name: "setpriv", package: "util-linux", why: "ends servers with their test" },
     Program {
         name: "setsid",
@@ -60,6 +65,8 @@ fn folders() -> Vec<PathBuf> {
     let mut folders = Vec::from_iter(newest_postgres(Path::new("/usr/lib/postgresql")));
     folders.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
     folders.extend(["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
+    // Where Debian keeps modules for its own Python.
+    folders.push("/usr/lib/python3/dist-packages".into());
     folders
 }
 

@@ -113,7 +113,15 @@ impl Puppet {
                 }
             }
             Order::Lock { name, share, ttl_ms } => {
-                let guard = self.locks.share(name, share.parse()?).ttl(ttl(ttl_ms)).await?;
+                let mut asked = self.counting.pause(Point::After(VerbName::Acquire), 1);
+                let tells = async {
+                    asked.reached().await;
+                    say(&Word::Asked);
+                    asked.resume();
+                    Ok(())
+                };
+                let request = self.locks.share(name, share.parse()?).ttl(ttl(ttl_ms));
+                let (guard, ()) = tokio::try_join!(request.into_future(), tells)?;
                 self.holds(guard)
             }
             Order::LockUnheard { name, ttl_ms } => {

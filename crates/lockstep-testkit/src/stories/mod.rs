@@ -52,11 +52,13 @@ pub use watchdog::{ttl_shorter_than_work, watchdog};
 use crate::oracle::Attempt;
 use crate::suite::case::judged;
 use crate::suite::env::{Env, Signals, facts_of};
-use crate::suite::{Entry, Outcome, Report, Subject};
+use crate::suite::{Entry, Fact, Outcome, Report, Subject};
 
 struct Story {
     name: &'static str,
     needs: Needs,
+    /// What the store must claim; elsewhere the trap is the store's own, and its facts say so.
+    claims: &'static [Fact],
     run: for<'a> fn(&'a Subject) -> BoxFuture<'a, Result<()>>,
 }
 
@@ -67,11 +69,12 @@ enum Needs {
 }
 
 macro_rules! stories {
-    ($($run:ident needs $needs:ident;)+) => {
+    ($($run:ident needs $needs:ident $(claims $($fact:ident)+)?;)+) => {
         const STORIES: &[Story] = &[$(
             Story {
                 name: stringify!($run),
                 needs: Needs::$needs,
+                claims: &[$($(Fact::$fact),+)?],
                 run: |subject| Box::pin($run(subject)),
             },
         )+];
@@ -90,15 +93,15 @@ stories! {
     blocked_executor needs Handles;
     suspended_clock needs Handles;
     reply_lost_after_write needs Handles;
-    lease_dies_while_queued needs Handles;
+    lease_dies_while_queued needs Handles claims Fair;
     lost_wakeup needs Handles;
     middle_waiter_gives_up needs Handles;
     herd_on_release needs Handles;
-    starved_writer needs Handles;
-    crossing_transfers needs Handles;
-    leaked_permits needs Processes;
+    starved_writer needs Handles claims Shared;
+    crossing_transfers needs Handles claims Deadlocks;
+    leaked_permits needs Processes claims Shared;
     holder_killed needs Processes;
-    holder_paused needs Processes;
+    holder_paused needs Processes claims Fencing;
     holder_paused_without_fence needs Processes;
     many_processes_one_counter needs Processes;
 }
@@ -108,6 +111,7 @@ stories! {
 /// # Panics
 /// If the store cannot even be opened.
 pub async fn run(subject: &Subject) -> Report {
+    let facts = facts_of(subject).await;
     let mut report = Report::new("story", &subject.name, None);
     let turns = Arc::new(Semaphore::new(subject.parallel));
     let mut running = JoinSet::new();
@@ -115,6 +119,11 @@ pub async fn run(subject: &Subject) -> Report {
         let entry = |outcome, took| Entry::new(story.name, Signals::AsTheyCome, &[], outcome, took);
         if story.needs == Needs::Processes && subject.processes.is_none() {
             let why = "one process cannot kill or pause another it is part of".to_owned();
+            report.add(entry(Outcome::NotClaimed(why), std::time::Duration::ZERO));
+            continue;
+        }
+        if let Some(fact) = story.claims.iter().find(|fact| !fact.is_claimed(&facts)) {
+            let why = format!("the store does not claim `{fact}`, so the trap is there");
             report.add(entry(Outcome::NotClaimed(why), std::time::Duration::ZERO));
             continue;
         }

@@ -100,7 +100,9 @@ pub async fn holder_killed(subject: &Subject) -> Result<()> {
     let theirs = holder.locks(&name, TTL).await?;
     waiter.asks(&name, TTL).await?;
     let observer = env.observer().await?;
-    observer.sees_waiting(&env.key("holder"), 1).await?;
+    if env.knows_who() {
+        observer.sees_waiting(&env.key("holder"), 1).await?;
+    }
     tokio::try_join!(holder.kill(), waiter.kill())?;
     let guard = inherits(&env, &name).await?;
     assert!(theirs.token.is_none() || guard.token() > theirs.token, "{theirs:?}, {guard:?}");
@@ -151,22 +153,18 @@ pub async fn holder_paused(subject: &Subject) -> Result<()> {
     let (name, fence) = (env.name("paused"), Fence::default());
     let mut holder = Puppet::start(subject).await?;
     let theirs = holder.locks(&name, TTL).await?;
-    if let Some(token) = theirs.token {
-        fence.write(token)?;
-    }
+    let counts = "a store that counts gives tokens";
+    let old = theirs.token.context(counts)?;
+    fence.write(old)?;
     holder.stop().await?;
     let guard = inherits(&env, &name).await?;
-    if let Some(token) = guard.token() {
-        fence.write(token)?;
-    }
+    fence.write(guard.token().context(counts)?)?;
     // The order waits in the pipe: it is the first thing the holder does when it wakes up.
     holder.shall_look().await?;
     holder.resume()?;
     assert!(!holder.saw_trust().await?, "at once");
-    if let Some(token) = theirs.token {
-        let stale = fence.write(token).expect_err("the late write is refused");
-        assert_eq!(Some(stale.newest), guard.token());
-    }
+    let stale = fence.write(old).expect_err("the late write is refused");
+    assert_eq!(Some(stale.newest), guard.token());
     assert!(!holder.releases().await?, "nor can it release what is not its own");
     assert!(guard.is_trusted());
     guard.release().await?;
@@ -192,8 +190,10 @@ pub async fn holder_paused_without_fence(subject: &Subject) -> Result<()> {
     counter.increment().await?;
     // The order waits in the pipe: it is the first thing the holder does when it wakes up.
     holder.shall_write(&count).await?;
+    holder.shall_look().await?;
     holder.resume()?;
     holder.has_written().await?;
+    assert!(!holder.saw_trust().await?, "it would have known, had it looked before it wrote");
     let lost = counter.check(2).expect_err("a write that nobody checks overwrites another");
     assert_eq!(lost.downcast_ref(), Some(&LostUpdates { acknowledged: 2, value: 1 }));
     guard.release().await?;
@@ -228,6 +228,6 @@ pub async fn many_processes_one_counter(subject: &Subject) -> Result<()> {
     for log in &logs {
         oracle = oracle.with_log(log).context("every process has left a log")?;
     }
-    assert_eq!(oracle.check().into_result()? as u64, acknowledged);
+    assert_eq!(env.judge(&oracle).into_result()? as u64, acknowledged);
     Ok(())
 }

@@ -69,7 +69,7 @@ impl Puppet {
         theirs(self.hear().await?)
     }
 
-    /// Starts to wait for the lock.
+    /// Starts to wait for the lock; returns when the store has answered.
     pub(crate) async fn asks(&mut self, name: &str, ttl: Duration) -> Result<()> {
         self.asks_for(name, Share::Exclusive, ttl).await
     }
@@ -77,7 +77,11 @@ impl Puppet {
     /// Starts to wait for a share of the lock.
     async fn asks_for(&mut self, name: &str, share: Share, ttl: Duration) -> Result<()> {
         let (ttl_ms, share) = (ttl.as_millis() as u64, share.to_string());
-        self.tell(&Order::Lock { name: name.to_owned(), share, ttl_ms }).await
+        self.tell(&Order::Lock { name: name.to_owned(), share, ttl_ms }).await?;
+        match self.hear().await? {
+            Word::Asked => Ok(()),
+            other => bail!("it should have asked: {other:?}"),
+        }
     }
 
     /// Waits for a share of the lock.

@@ -41,7 +41,7 @@ pub async fn ttl_shorter_than_work(subject: &Subject) -> Result<()> {
     }
     next.releases(&successor);
     successor.release().await?;
-    Oracle::default().with(recorder.events()).check().into_result()?;
+    env.judge(&Oracle::default().with(recorder.events())).into_result()?;
     Ok(())
 }
 
@@ -121,7 +121,7 @@ async fn is_lost_and_stays_lost(env: &Env, away: Reach) -> Result<()> {
         tokio::time::sleep(ttl / 10).await;
     }
     drop(guard);
-    Oracle::default().with(recorder.events()).check().into_result()?;
+    env.judge(&Oracle::default().with(recorder.events())).into_result()?;
     Ok(())
 }
 

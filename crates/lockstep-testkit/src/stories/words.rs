@@ -16,7 +16,7 @@ pub(super) const URL_ENV: &str = "LOCKSTEP_STORY_URL";
 pub(super) enum Order {
     /// Ask once, answer [`Word::Held`] or [`Word::Busy`].
     Try { name: String, ttl_ms: u64 },
-    /// Wait for this share of the lock, answer [`Word::Held`].
+    /// Wait for this share of the lock, answer [`Word::Asked`] and then [`Word::Held`].
     Lock { name: String, share: String, ttl_ms: u64 },
     /// Ask for the lock and stop for ever when the store has granted it and before the answer is
     /// heard; answer [`Word::AtPoint`].
@@ -39,14 +39,25 @@ pub(super) enum Order {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Word {
     Ready,
-    Held { token: Option<u64>, trusted_until_ns: u64 },
+    /// The store has answered the first ask.
+    Asked,
+    Held {
+        token: Option<u64>,
+        trusted_until_ns: u64,
+    },
     Busy,
     AtPoint,
-    State { trusted: bool },
+    State {
+        trusted: bool,
+    },
     Released,
     NotHeld,
     Read,
     Written,
-    Worked { acknowledged: u64 },
-    Failed { error: String },
+    Worked {
+        acknowledged: u64,
+    },
+    Failed {
+        error: String,
+    },
 }

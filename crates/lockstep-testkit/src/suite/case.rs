@@ -35,6 +35,8 @@ pub enum Fact {
     Shared,
     /// Circles of waiters are found.
     Deadlocks,
+    /// The store itself knows who holds and who waits: owner, label, since when.
+    Particulars,
     /// A waiter is told at once.
     Push,
     /// The range of ttls.
@@ -57,7 +59,7 @@ pub enum Fact {
 
 impl Fact {
     /// Every fact, in the order of the matrix.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Exclusive,
         Self::Scope,
         Self::Idempotent,
@@ -66,6 +68,7 @@ impl Fact {
         Self::Fair,
         Self::Shared,
         Self::Deadlocks,
+        Self::Particulars,
         Self::Push,
         Self::Ttl,
         Self::Break,
@@ -87,6 +90,8 @@ impl Fact {
             Self::Fair => yes(facts.fair),
             Self::Shared => yes(facts.shared),
             Self::Deadlocks => yes(facts.deadlocks),
+            // Finding circles takes knowing all of this.
+            Self::Particulars => yes(facts.deadlocks),
             Self::Push => yes(facts.push),
             Self::Ttl => Some(format!("{:?} to {:?}", facts.ttl_min, facts.ttl_max)),
             _ => yes(true),
@@ -109,6 +114,7 @@ impl fmt::Display for Fact {
             Self::Fair => "fair",
             Self::Shared => "shared",
             Self::Deadlocks => "deadlocks",
+            Self::Particulars => "particulars",
             Self::Push => "push",
             Self::Ttl => "ttl",
             Self::Break => "break",

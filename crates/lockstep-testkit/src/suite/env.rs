@@ -13,10 +13,11 @@ use lockstep_lock::store::{Connect, LockStore, LockView, Query};
 use lockstep_lock::{Guard, Locks, Options, StoreFacts};
 use serde::{Deserialize, Serialize};
 
-use super::case::Case;
+use super::case::{Case, Fact};
 use super::client::Client;
 use super::subject::Subject;
-use crate::wrap::{Counting, FailingVerbs, NoisySignals, SilentSignals};
+use crate::oracle::{Oracle, Verdict};
+use crate::wrap::{Counting, FailingVerbs, NoisySignals, SilentSignals, Waiters};
 
 /// A lease that does not end while a case runs.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -62,6 +63,8 @@ pub(crate) struct Env {
     pub(crate) facts: StoreFacts,
     pub(crate) signals: Signals,
     prefix: String,
+    /// Who waits through the handles of this run, where the store does not know.
+    waiters: Option<Waiters>,
 }
 
 impl Env {
@@ -83,7 +86,22 @@ impl Env {
         let unique = lockstep_core::ClaimId::new().as_u128() as u32;
         let short: String = name.chars().take(40).collect();
         let prefix = format!("{short}-{unique:08x}/");
-        Self { subject: subject.clone(), facts: facts.clone(), signals, prefix }
+        let waiters = (!Fact::Particulars.is_claimed(facts)).then(Waiters::default);
+        Self { subject: subject.clone(), facts: facts.clone(), signals, prefix, waiters }
+    }
+
+    /// Whether the store itself knows who holds and who waits. Elsewhere only a holder's claim can be
+    /// seen, and a waiter leaves nothing at the store.
+    pub(crate) fn knows_who(&self) -> bool {
+        self.waiters.is_none()
+    }
+
+    /// Judges a history by what the store promises.
+    pub(crate) fn judge(&self, oracle: &Oracle) -> Verdict {
+        match self.facts.fair {
+            true => oracle.check(),
+            false => oracle.check_unfair(),
+        }
     }
 
     /// What all names of this run start with.
@@ -104,6 +122,10 @@ impl Env {
     /// Another client, with this run's signals.
     pub(crate) fn connect(&self) -> Arc<dyn Connect> {
         let plain = (self.subject.connect)();
+        let plain = match &self.waiters {
+            Some(waiters) => waiters.watch(plain),
+            None => plain,
+        };
         match self.signals {
             Signals::AsTheyCome => plain,
             Signals::Silent => Arc::new(SilentSignals::new(plain)),
@@ -141,13 +163,14 @@ impl Env {
     /// Somebody who looks at the store and touches nothing.
     pub(crate) async fn observer(&self) -> Result<Observer> {
         let store = (self.subject.connect)().open(None).await?;
-        Ok(Observer { store })
+        Ok(Observer { store, waiters: self.waiters.clone() })
     }
 }
 
 /// Looks at the store and touches nothing.
 pub(crate) struct Observer {
     store: Arc<dyn LockStore>,
+    waiters: Option<Waiters>,
 }
 
 impl Observer {
@@ -171,10 +194,14 @@ impl Observer {
         Ok(())
     }
 
-    /// Waits until exactly this many wait for the lock.
+    /// Waits until exactly this many wait for the lock; where the store does not know, until so many of
+    /// this run's own handles do.
     pub(crate) async fn sees_waiting(&self, key: &Key, count: u64) -> Result<()> {
         eventually(&format!("{count} wait for {key}"), || async {
-            let waiting = self.view(key).await?.map_or(0, |view| view.waiting);
+            let waiting = match &self.waiters {
+                Some(waiters) => waiters.of(key),
+                None => self.view(key).await?.map_or(0, |view| view.waiting),
+            };
             Ok((waiting == count).then_some(()))
         })
         .await

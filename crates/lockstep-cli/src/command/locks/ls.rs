@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use lockstep::{LockView, Page, Share};
 use serde_json::json;
 
@@ -73,8 +75,8 @@ fn row(lock: &LockView, now_ms: u64) -> [String; 7] {
         format!("{}{}{broken}", safe(holder.label.as_str()), and_others(lock)),
         share(lock),
         holder.token.map_or("-".to_owned(), |token| token.to_string()),
-        age(holder.since_ms, now_ms),
-        rough(holder.left),
+        if holder.since_ms == 0 { "-".to_owned() } else { age(holder.since_ms, now_ms) },
+        if holder.left == Duration::MAX { "no end".to_owned() } else { rough(holder.left) },
         waiting,
     ]
 }
@@ -90,8 +92,6 @@ fn share(lock: &LockView) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use lockstep::{ClaimId, HolderView, Key, Label, Owner, Token};
 
     use super::*;
@@ -124,16 +124,26 @@ mod tests {
             broken: None,
             ..holder.clone()
         };
+        let unknown = HolderView {
+            label: Label::new("a stranger"),
+            share: Share::Exclusive,
+            token: None,
+            since_ms: 0,
+            left: Duration::MAX,
+            ..some.clone()
+        };
         let locks = vec![
             lock("nightly-report", vec![holder], 2),
             lock("pool", vec![some.clone(), some], 0),
+            lock("theirs", vec![unknown], 0),
             lock("x", vec![], 1),
         ];
         let expected = "\
-NAME            HOLDER                         SHARE      TOKEN  HELD  LEASE  WAITING
-nightly-report  db1 4711 report.sh (broken)    exclusive     12   64s   7.2s        2
-pool            db1 4711 report.sh and 1 more  4/5           12   64s   7.2s        0
-x               (passing on)                   -              -     -      -        1
+NAME            HOLDER                         SHARE      TOKEN  HELD   LEASE  WAITING
+nightly-report  db1 4711 report.sh (broken)    exclusive     12   64s    7.2s        2
+pool            db1 4711 report.sh and 1 more  4/5           12   64s    7.2s        0
+theirs          a stranger                     exclusive      -     -  no end        0
+x               (passing on)                   -              -     -       -        1
 ";
         assert_eq!(text(&Page { locks, more: false }, "", 65_000), expected);
     }

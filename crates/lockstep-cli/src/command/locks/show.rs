@@ -1,4 +1,5 @@
 use std::fmt::Write;
+use std::time::Duration;
 
 use lockstep::{Key, LockView};
 use serde_json::json;
@@ -64,10 +65,15 @@ fn as_text(lock: &LockView, now_ms: u64) -> String {
         line("share", &holder.share.to_string());
         let token = holder.token.map_or("none: the store has none".to_owned(), |t| t.to_string());
         line("token", &token);
-        let (since, age) = (utc(holder.since_ms), age(holder.since_ms, now_ms));
-        line("since", &format!("{since} ({age} ago)"));
+        if holder.since_ms > 0 {
+            let (since, age) = (utc(holder.since_ms), age(holder.since_ms, now_ms));
+            line("since", &format!("{since} ({age} ago)"));
+        }
         let left = rough(holder.left);
         match &holder.broken {
+            None if holder.left == Duration::MAX => {
+                line("lease", "no end: whoever wrote it gave it none");
+            }
             None => line("lease", &format!("{left} left unless renewed")),
             Some(reason) => {
                 line("lease", &format!("{left} left, and then it passes on"));
@@ -87,8 +93,6 @@ fn as_text(lock: &LockView, now_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use lockstep::{ClaimId, HolderView, Label, Owner, Share, WaiterView};
 
     use super::*;
@@ -100,6 +104,27 @@ mod tests {
         assert_eq!(as_text(&lock, 0), "name      job\nholder    nobody: it is free\nwaiting   0\n");
         let json: serde_json::Value = serde_json::from_str(&as_json(&lock)).unwrap();
         assert!(json["holders"].as_array().unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_a_stranger_wrote_says_little() {
+        let holder = HolderView {
+            claim: ClaimId::from_u128(0),
+            owner: Owner::from_u128(0),
+            label: Label::new("worker-7"),
+            share: Share::Exclusive,
+            token: None,
+            since_ms: 0,
+            left: Duration::MAX,
+            broken: None,
+        };
+        let key = Key::new("job").unwrap();
+        let lock = LockView { key, holders: vec![holder], waiting: 0, waiters: vec![] };
+        let text = as_text(&lock, 3_000);
+        assert!(text.contains("lease     no end") && !text.contains("since"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&as_json(&lock)).unwrap();
+        let holder = &json["holders"][0];
+        assert!(holder["since"].is_null() && holder["lease_left_ms"].is_null(), "{json}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ cases! { Handle:
     work_is_stopped_when_trust_ends backs Leases;
     a_request_that_runs_work_releases_on_every_path backs Exclusive;
     trust_ends_after_the_maximum_hold backs Leases;
-    labels_of_handles_and_requests_are_shown backs Inspect;
+    labels_of_handles_and_requests_are_shown backs Inspect Particulars;
 }
 
 async fn a_guard_knows_what_it_holds(env: Env) -> Result<()> {
@@ -32,7 +32,10 @@ async fn a_guard_knows_what_it_holds(env: Env) -> Result<()> {
     assert_eq!(guard.run(async { 6 * 7 }).await?, 42);
     let view = locks.inspect(&name).await?.context("it is shown")?;
     let holder = view.holder().context("with its holder")?;
-    assert_eq!((holder.owner, holder.token), (owner, guard.token()));
+    assert_eq!(holder.token, guard.token());
+    if env.knows_who() {
+        assert_eq!(holder.owner, owner);
+    }
     guard.release().await?;
     assert_eq!(locks.inspect(&name).await?, None);
     Ok(())

@@ -8,7 +8,7 @@ use crate::suite::env::{Env, LONG, soon};
 use crate::wrap::Counts;
 
 cases! { Signals:
-    one_release_wakes_one backs Push;
+    one_release_wakes_one backs Push Fair;
 }
 
 async fn one_release_wakes_one(env: Env) -> Result<()> {

@@ -14,10 +14,11 @@ cases! { Verbs:
     waiters_are_told_their_place_and_what_they_wait_behind backs Fair;
     a_release_passes_to_the_first_waiter_in_the_same_step backs Fair Exclusive;
     a_passed_on_lock_lasts_as_long_as_it_is_trusted backs Leases;
-    only_the_next_waiter_is_told backs Push;
+    a_waiter_is_told_when_the_lock_is_free backs Push;
+    only_the_next_waiter_is_told backs Push Fair;
     a_waiter_keeps_its_place_by_asking backs Fair Idempotent;
     a_lapsed_waiter_goes_to_the_end backs Fair Leases;
-    a_dead_waiter_is_skipped backs Leases;
+    a_dead_waiter_is_skipped backs Leases Fair;
     a_newcomer_does_not_overtake backs Fair;
 }
 
@@ -73,6 +74,20 @@ async fn a_passed_on_lock_lasts_as_long_as_it_is_trusted(env: Env) -> Result<()>
     .await?;
     assert!(left <= waiter.ttl, "{left:?} of {:?}", waiter.ttl);
     assert!(left + asked.elapsed() >= at_least(waiter.ttl), "{left:?} of {:?}", waiter.ttl);
+    Ok(())
+}
+
+async fn a_waiter_is_told_when_the_lock_is_free(env: Env) -> Result<()> {
+    let (one, other, key) = (env.client().await?, env.client().await?, env.key("free"));
+    let (holder, waiter) = (claim(&key, LONG), claim(&key, LONG));
+    one.granted(&holder).await?;
+    other.queued(&waiter).await?;
+    assert_eq!(other.heard_of(&waiter), [], "not before");
+    one.release(&holder).await?;
+    // Nobody asks, so only the store can have said it.
+    eventually("the waiter is told", || async { Ok(other.heard_of(&waiter).into_iter().next()) })
+        .await?;
+    other.granted(&waiter).await?;
     Ok(())
 }
 

@@ -1,0 +1,36 @@
+//! What the network can do to plain locks; see [`Wire`]. Without a queue nothing is handed over, so that
+//! a hand-over is one request is not among it.
+
+use std::sync::Arc;
+
+use lockstep_redis::Redis;
+use lockstep_testkit::proxy::{Match, Protocol};
+use lockstep_testkit::servers;
+use lockstep_testkit::wire::Wire;
+
+fn wire() -> Wire {
+    let url = servers::redis_url();
+    let upstream = url.trim_start_matches("redis://").parse().expect("an address");
+    Wire {
+        upstream,
+        protocol: Protocol::Resp,
+        connect: |port| {
+            let prefix = format!("plain-wire-{}:", std::process::id());
+            let url = format!("redis://127.0.0.1:{port}/?layout=plain&prefix={prefix}");
+            Arc::new(Redis::from_url(&url).expect("a good URL"))
+        },
+        // An ask says digest, `1`, key, value, ttl. So does a renewal, but none is due so soon.
+        acquire: || Match::when(|call| call.name == "EVALSHA" && call.args.len() == 5),
+        // A release says digest, `1`, key, value.
+        release: || Match::when(|call| call.name == "EVALSHA" && call.args.len() == 4),
+    }
+}
+
+lockstep_testkit::wire_tests! { wire();
+    reply_lost_on_acquire
+    reply_lost_while_queueing
+    reply_lost_on_release
+    pushes_lost
+    partition_ends_trust_first
+    cut_connections_cost_no_lock
+}
