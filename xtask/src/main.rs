@@ -10,6 +10,7 @@ mod fleet;
 mod install;
 mod interop;
 mod interrupt;
+mod pictures;
 mod servers;
 mod steps;
 mod test;
@@ -39,6 +40,8 @@ enum Command {
     Canary(canary::Args),
     /// Measure Lockstep against raw limits and peers, as ratios
     Bench(bench::Args),
+    /// Draw the pictures of the guide from what real servers do
+    Pictures,
     /// Check what the compiler does not: file sizes, arrows between crates, banned crates
     Tidy,
 }
@@ -51,7 +54,8 @@ Examples:
   cargo xtask servers up                           servers for `cargo test`, an IDE or psql
   cargo xtask servers down
   cargo xtask canary                               can the tests still fail?
-  cargo xtask bench locks                          ratios; leave the machine alone meanwhile";
+  cargo xtask bench locks                          ratios; leave the machine alone meanwhile
+  cargo xtask pictures                             the sequences in docs/guide/pictures";
 
 fn main() -> ExitCode {
     match run(Cli::parse()) {
@@ -69,6 +73,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Servers(args) => servers::run(args),
         Command::Canary(args) => canary::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Pictures => pictures::run(),
         Command::Tidy => tidy::run(&workspace::root()).map(|()| ExitCode::SUCCESS),
     }
 }

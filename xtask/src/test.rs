@@ -91,8 +91,17 @@ fn tests(interrupt: &Interrupt, further: &[String]) -> Result<()> {
 }
 
 /// The stores that every case and story must have run on.
-const STORES: [&str; 8] =
-    ["mariadb", "memory", "pgbouncer", "postgres", "redis", "redis-plain", "sqlite", "sqlite-full"];
+const STORES: [&str; 9] = [
+    "mariadb",
+    "memory",
+    "pgbouncer",
+    "postgres",
+    "redis",
+    "redis-plain",
+    "redlock",
+    "sqlite",
+    "sqlite-full",
+];
 
 /// Prints facts × stores and stories × stores. A store that is missing where all should have run
 /// is a failure: a test that was not run proves nothing.

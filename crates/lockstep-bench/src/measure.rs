@@ -131,7 +131,7 @@ where
 }
 
 #[expect(clippy::disallowed_methods, reason = "the measured time has to pass")]
-fn pause(time: Duration) {
+pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 

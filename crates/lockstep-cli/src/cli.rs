@@ -16,6 +16,7 @@ Stores:
   postgres://USER@HOST/DB      a PostgreSQL server
   mysql://USER@HOST/DB         a MariaDB or MySQL server
   redis://HOST  rediss://HOST  a Redis server
+  redlock://HOST,HOST,HOST     several that know nothing of each other
   memory:                      this process only, for trying things out
   The default is a SQLite file: $XDG_DATA_HOME/lockstep/locks.db, usually
   ~/.local/share/lockstep/locks.db.";

@@ -22,6 +22,7 @@ fn the_table_of_stores_is_what_the_stores_say() {
         .args(["locks", "facts", "--markdown", "memory:", &sqlite])
         .args([servers::postgres_url(), servers::mariadb_url(), servers::redis_url()])
         .arg(format!("{}?layout=plain", servers::redis_url()))
+        .arg(servers::redis_url().replace("redis://", "redlock://"))
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

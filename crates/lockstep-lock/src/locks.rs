@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_core::time::{Clock, Moment};
-use lockstep_core::{Drift, Key, Label, Lease};
+use lockstep_core::{Drift, Effect, ErrorKind, Key, Label, Lease, StoreError};
 
 use crate::all::{LockAllRequest, TryLockAllRequest};
 use crate::clock::SystemClock;
@@ -296,6 +296,11 @@ impl Locks {
                 return Ok(guard);
             }
             Some(Renewal::Broken { reason }) => LostCause::Broken(reason),
+            Some(Renewal::Unsure { why }) => {
+                let store = inner.facts.store;
+                let error = StoreError::new(store, ErrorKind::Unavailable, Effect::Unknown, why);
+                return Err(error.into());
+            }
             Some(Renewal::Lost) | None => LostCause::Taken,
         };
         Err(Lost { key: claim.key, cause }.into())

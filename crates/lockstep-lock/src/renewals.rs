@@ -120,6 +120,11 @@ impl Renewals {
                     self.plan(&mut entry, lease.renew_at());
                     self.put_back(entry);
                 }
+                Renewal::Unsure { .. } => {
+                    let again = asked_at + entry.hold.ttl / RETRY_PART;
+                    self.plan(&mut entry, again);
+                    self.put_back(entry);
+                }
                 Renewal::Lost => changes.push(Change::Lost(hold.id)),
                 Renewal::Broken { reason } => changes.push(Change::Broken(hold.id, reason)),
             }

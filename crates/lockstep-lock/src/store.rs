@@ -154,6 +154,12 @@ pub enum Renewal {
         /// The operator's words.
         reason: String,
     },
+    /// Neither: of the several places that must agree, too few have answered. Like an error, but for this
+    /// hold alone: trust goes on until the end of the lease, and it is asked again.
+    Unsure {
+        /// Which, and why.
+        why: String,
+    },
 }
 
 /// What to give back.

@@ -50,6 +50,24 @@ fn a_renewal_counts_from_when_it_was_sent() {
 }
 
 #[test]
+fn an_unsure_renewal_changes_nothing_for_its_hold_and_is_asked_again() {
+    let mut renewals = Renewals::default();
+    let end = renewals.insert(hold(1), Lease::new(at(0), TTL, Drift::default()), Moment::MAX);
+    renewals.insert(hold(2), Lease::new(at(0), TTL, Drift::default()), Moment::MAX);
+    let (batch, _) = renewals.take_due(at(300)).unwrap();
+    let unsure = |hold: &Hold| match hold.id == ClaimId::from_u128(1) {
+        true => Renewal::Unsure { why: "two of five".into() },
+        false => Renewal::Renewed,
+    };
+    let answers = batch.iter().map(unsure).collect();
+    let changes = renewals.answered(at(300), &batch, answers, Drift::default());
+    let until = Lease::new(at(300), TTL, Drift::default()).trusted_until();
+    assert_eq!(changes, vec![Change::Extended(ClaimId::from_u128(2), until)]);
+    assert_eq!(renewals.next(), Some(at(390)), "it is asked again before the others");
+    assert_eq!(renewals.take_ended(end), vec![(ClaimId::from_u128(1), LostCause::Expired)]);
+}
+
+#[test]
 fn what_was_let_go_stays_gone_whatever_comes_back() {
     let mut renewals = Renewals::default();
     renewals.insert(hold(1), Lease::new(at(0), TTL, Drift::default()), Moment::MAX);

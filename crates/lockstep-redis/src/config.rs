@@ -124,7 +124,7 @@ impl fmt::Display for Config {
 }
 
 impl Config {
-    fn from_url(url: &str) -> Result<Self, StoreError> {
+    pub(crate) fn from_url(url: &str) -> Result<Self, StoreError> {
         let mut tls = scheme(url)?;
         let url = parse(url)?;
         let Some(host) = url.host_str().filter(|host| !host.is_empty()) else {

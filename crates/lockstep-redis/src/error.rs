@@ -141,6 +141,13 @@ pub(crate) fn baffled(key: &str, answer: impl std::fmt::Debug) -> StoreError {
     StoreError::new(STORE, ErrorKind::Foreign, Effect::Unknown, message)
 }
 
+/// The message without the store's name, which is put before it again.
+pub(crate) fn words(error: &StoreError) -> String {
+    let text = error.to_string();
+    let named = format!("{}: ", error.store());
+    text.strip_prefix(&named).unwrap_or(&text).to_owned()
+}
+
 fn code(error: &RedisError) -> &str {
     error.code().unwrap_or_default()
 }

@@ -23,8 +23,10 @@ mod link;
 mod plain;
 mod probe;
 mod push;
+pub mod redlock;
 mod scan;
 mod scripts;
 mod store;
 
 pub use config::Redis;
+pub use redlock::Redlock;

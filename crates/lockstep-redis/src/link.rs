@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use lockstep_core::retry::Backoff;
 use lockstep_core::{Effect, ErrorKind, StoreError};
 use redis::aio::MultiplexedConnection;
@@ -61,7 +62,13 @@ pub(crate) struct Dialer {
     pub(crate) config: Arc<Config>,
     /// Where signals go.
     pub(crate) ear: Ear,
+    /// Asked of every connection before it is used for anything.
+    pub(crate) greet: Option<Greet>,
 }
+
+/// What is asked of a connection before it is used; an error is as if it had not been made.
+pub(crate) type Greet =
+    Arc<dyn Fn(MultiplexedConnection) -> BoxFuture<'static, Result<(), StoreError>> + Send + Sync>;
 
 impl Link {
     /// Connects for the first time, on the current runtime.
@@ -70,8 +77,31 @@ impl Link {
         let line = dialer.dial(1, &breaks).await?;
         let address = dialer.config.address();
         let (tell, state) = watch::channel(State::Up(line));
-        let redialer = tokio::spawn(redial(dialer, Arc::clone(&breaks), tell)).abort_handle();
+        let redialer =
+            tokio::spawn(redial(dialer, Arc::clone(&breaks), tell, false)).abort_handle();
         Ok(Self { address, state, breaks, redialer })
+    }
+
+    /// Starts to connect, on the current runtime: a server that cannot be reached now is one that may be
+    /// later.
+    pub(crate) fn keep(dialer: Dialer) -> Self {
+        let breaks = Arc::new(Breaks::default());
+        // The first connection counts as broken before it was made.
+        breaks.note(1);
+        let address = dialer.config.address();
+        let (tell, state) = watch::channel(State::Dialing);
+        let redialer = tokio::spawn(redial(dialer, Arc::clone(&breaks), tell, true)).abort_handle();
+        Self { address, state, breaks, redialer }
+    }
+
+    /// Returns when there is a connection, or there could not be one.
+    pub(crate) async fn reached(&self) -> Result<(), StoreError> {
+        self.line().await.map(drop)
+    }
+
+    /// Whether there is a connection, as far as is known.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Up(line) if !self.breaks.has(line.number))
     }
 
     /// Sends a command once. The server's refusals are answers, not errors.
@@ -151,17 +181,20 @@ impl Dialer {
             Ear::Deaf => {}
             Ear::Channel { channel, .. } => connection.subscribe(channel).await.map_err(failed)?,
             Ear::Changes(changes) => {
-                let answer = connection.send_packed_command(&push::listen()).await;
+                let answer = connection.send_packed_command(&push::listen(changes.own)).await;
                 let refused = matches!(answer.map_err(failed)?, Value::ServerError(_));
                 changes.told.store(!refused, Ordering::Relaxed);
             }
+        }
+        if let Some(greet) = &self.greet {
+            greet(connection.clone()).await?;
         }
         Ok(Line { number, connection })
     }
 }
 
-/// Replaces each broken connection; ends with the link.
-async fn redial(dialer: Dialer, breaks: Arc<Breaks>, tell: watch::Sender<State>) {
+/// Replaces each broken connection; ends with the link. `first`: there was none before.
+async fn redial(dialer: Dialer, breaks: Arc<Breaks>, tell: watch::Sender<State>, mut first: bool) {
     let mut number = 1;
     loop {
         while !breaks.has(number) {
@@ -177,19 +210,16 @@ async fn redial(dialer: Dialer, breaks: Arc<Breaks>, tell: watch::Sender<State>)
                 Err(error) => {
                     tries += 1;
                     tracing::debug!(tries, %error, "Redis not reached");
-                    tell.send_replace(State::Down(error.kind(), text(&error)));
+                    tell.send_replace(State::Down(error.kind(), error::words(&error)));
                     let random = Uuid::new_v4().as_u128() as u64;
                     tokio::time::sleep(REDIAL.delay(tries, random)).await;
                 }
             }
         };
         tell.send_replace(State::Up(line));
-        dialer.ear.missed();
+        // Before the first connection there was nothing to be heard.
+        if !std::mem::take(&mut first) {
+            dialer.ear.missed();
+        }
     }
-}
-
-/// The message without the store's name, which is put before it again.
-fn text(error: &StoreError) -> String {
-    let text = error.to_string();
-    text.strip_prefix("redis: ").unwrap_or(&text).to_owned()
 }

@@ -46,7 +46,7 @@ pub(crate) async fn warnings(link: &Link, address: &str) -> Result<Vec<String>, 
     Ok(read(&info))
 }
 
-fn read(info: &str) -> Vec<String> {
+pub(crate) fn read(info: &str) -> Vec<String> {
     let mut warnings = vec![];
     match field(info, "maxmemory_policy") {
         None | Some("noeviction") => {}
@@ -74,7 +74,7 @@ fn read(info: &str) -> Vec<String> {
     warnings
 }
 
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Changes {
     pub(crate) hear: Arc<dyn Fn(Changed<'_>) + Send + Sync>,
     /// Whether the server has agreed, when it was last asked.
     pub(crate) told: Arc<AtomicBool>,
+    /// Whether what the connection changes itself is told as well.
+    pub(crate) own: bool,
 }
 
 /// What may be different now.
@@ -54,11 +56,14 @@ impl Changes {
     }
 }
 
-/// Asks the server to tell of changes of what is read. Also of one's own: they free a lock for others
-/// who wait through the same connection.
-pub(crate) fn listen() -> Cmd {
+/// Asks the server to tell of changes of what is read. With `own` also of those that come through the same
+/// connection: they free a lock for others who wait there.
+pub(crate) fn listen(own: bool) -> Cmd {
     let mut listen = redis::cmd("CLIENT");
     listen.arg("TRACKING").arg("ON");
+    if !own {
+        listen.arg("NOLOOP");
+    }
     listen
 }
 

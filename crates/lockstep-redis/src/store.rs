@@ -64,7 +64,8 @@ impl Lane {
                 (channel.clone(), Ear::Channel { inbox, channel })
             }
         };
-        let link = Link::open(Dialer { config: Arc::clone(&store.config), ear }).await?;
+        let link =
+            Link::open(Dialer { config: Arc::clone(&store.config), ear, greet: None }).await?;
         let warnings = probe::told_once(store, &link).await?;
         let origin = Origin { id: None, prefix: store.config.prefix.clone() };
         Ok(Arc::new(Self { link, layout, channel, bound, warnings, origin }))

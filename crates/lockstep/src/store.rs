@@ -5,7 +5,7 @@ use lockstep_lock::Inbox;
 use lockstep_lock::memory::Memory;
 use lockstep_lock::store::{Connect, LockStore, Verb};
 #[cfg(feature = "redis")]
-use lockstep_redis::Redis;
+use lockstep_redis::{Redis, Redlock};
 #[cfg(feature = "sql")]
 use lockstep_sql::{mysql::MySql, postgres::Postgres, sqlite::Sqlite};
 
@@ -25,6 +25,8 @@ enum Kind {
     MySql(MySql),
     #[cfg(feature = "redis")]
     Redis(Redis),
+    #[cfg(feature = "redis")]
+    Redlock(Redlock),
 }
 
 impl Store {
@@ -38,6 +40,7 @@ impl Store {
     /// | `mysql://user@host:port/database`, `mariadb://…` | MariaDB or MySQL |
     /// | `redis://:password@host:port/db`, `rediss://…` | Redis, or with TLS |
     /// | `redis://…?layout=plain` | the Redis lock that other programs use: no tokens, no queue |
+    /// | `redlock://host:port,host:port,host:port` | several Redis servers that know nothing of each other |
     ///
     /// `?prefix=` separates tenants of one store; the other options are those of each store.
     ///
@@ -53,6 +56,8 @@ impl Store {
             "postgres" | "postgresql" => Kind::Postgres(Postgres::from_url(url)?),
             #[cfg(feature = "sql")]
             "mysql" | "mariadb" => Kind::MySql(MySql::from_url(url)?),
+            #[cfg(feature = "redis")]
+            "redlock" => Kind::Redlock(Redlock::from_url(url)?),
             // Every other scheme with "redis" in it is Redis's to explain.
             #[cfg(feature = "redis")]
             scheme if scheme.contains("redis") => Kind::Redis(Redis::from_url(url)?),
@@ -85,7 +90,7 @@ impl Store {
             #[cfg(feature = "sql")]
             Kind::MySql(store) => store.migrate().await,
             #[cfg(feature = "redis")]
-            Kind::Redis(_) => Ok(()),
+            Kind::Redis(_) | Kind::Redlock(_) => Ok(()),
         }
     }
 
@@ -100,7 +105,7 @@ impl Store {
             #[cfg(feature = "sql")]
             Kind::MySql(store) => Some(store.schema_sql()),
             #[cfg(feature = "redis")]
-            Kind::Redis(_) => None,
+            Kind::Redis(_) | Kind::Redlock(_) => None,
         }
     }
 }
@@ -109,7 +114,7 @@ fn unknown(scheme: &str) -> String {
     format!(
         "no store has the scheme `{scheme}:`; this build knows memory:{}{}",
         if cfg!(feature = "sql") { ", sqlite:PATH, postgres://…, mysql://…" } else { "" },
-        if cfg!(feature = "redis") { ", redis://…, rediss://…" } else { "" },
+        if cfg!(feature = "redis") { ", redis://…, rediss://…, redlock://…" } else { "" },
     )
 }
 
@@ -125,6 +130,8 @@ impl Connect for Store {
             Kind::MySql(store) => store.open(inbox),
             #[cfg(feature = "redis")]
             Kind::Redis(store) => store.open(inbox),
+            #[cfg(feature = "redis")]
+            Kind::Redlock(store) => store.open(inbox),
         }
     }
 }

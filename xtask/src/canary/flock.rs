@@ -7,6 +7,8 @@ const MODEL: &[&str] = &["--test", "model"];
 const MEMORY: &[&str] = &["--test", "memory"];
 const REDIS: &[&str] = &["--test", "redis_suite"];
 const REDIS_OWN: &[&str] = &["--test", "it"];
+const REDLOCK_MACHINES: &[&str] = &["--lib", "--test", "round"];
+const REDLOCK: &[&str] = &["--test", "redlock"];
 const PLAIN: &[&str] = &["--test", "plain_suite"];
 const REDIS_UNITS: &[&str] = &["--lib"];
 const SQLITE: &[&str] = &[
@@ -51,6 +53,8 @@ const SHARED_LUA: &str = "crates/lockstep-redis/src/scripts/shared.lua";
 const ACQUIRE_LUA: &str = "crates/lockstep-redis/src/scripts/acquire.lua";
 const RENEW_LUA: &str = "crates/lockstep-redis/src/scripts/renew.lua";
 const RELEASE_LUA: &str = "crates/lockstep-redis/src/scripts/release.lua";
+const REDLOCK_ROUND: &str = "crates/lockstep-redis/src/redlock/round.rs";
+const REDLOCK_STANDING: &str = "crates/lockstep-redis/src/redlock/standing.rs";
 const PLAIN_SET: &str = "crates/lockstep-redis/src/plain/set.lua";
 const PLAIN_EXTEND: &str = "crates/lockstep-redis/src/plain/extend.lua";
 const PLAIN_GIVE_BACK: &str = "crates/lockstep-redis/src/plain/give_back.lua";
@@ -135,6 +139,21 @@ canaries! {
     "all-keeps-what-it-has": "a request for several locks fails, and the first ones stay locked",
         in ALL, "held.release().await {" => "Ok::<(), LockError>(std::mem::forget(held)) {",
         MEMORY;
+    "redlock-quorum-off-by-one": "two of five are taken for a majority, and so are the other three",
+        in "crates/lockstep-redis/src/redlock/arithmetic.rs", "nodes / 2 + 1" => "if nodes > 2 { nodes / 2 } else { nodes / 2 + 1 }",
+        REDLOCK_MACHINES;
+    "redlock-gives-back-only-what-was-granted": "an ask whose reply was lost locks its node until the ttl",
+        in REDLOCK_ROUND, "let everywhere = (0..self.terms.nodes).map(Effect::GiveBack);" => "let votes = self.votes.clone();\n        let everywhere = (0..self.terms.nodes).filter(|node| votes[*node] == Some(Vote::Granted)).map(Effect::GiveBack);",
+        REDLOCK_MACHINES;
+    "redlock-restart-forgotten": "a node that has forgotten its vote votes again",
+        in REDLOCK_STANDING, "if delayed_restart && sent_at < until {" => "if delayed_restart && false {",
+        REDLOCK;
+    "redlock-clock-jump-forgotten": "nodes whose keys ended early vote again",
+        in REDLOCK_STANDING, "if clock_watch && sent_at < until =>" => "if clock_watch && false && sent_at < until =>",
+        REDLOCK;
+    "redlock-counts-what-it-brings-back": "a renewal counts a node that may have voted for others meanwhile",
+        in "crates/lockstep-redis/src/redlock/renew.rs", "tally.gone += 1;" => "tally.extended += 1;",
+        REDLOCK;
     "redis-release-without-owner-check": "a late holder deletes its successor's lock",
         in RELEASE_LUA, "string.sub(row, 1, 33) == 'h' .. me and " => "",
         REDIS;

@@ -5,6 +5,7 @@ mod mysql;
 mod ours;
 mod postgres;
 mod redis;
+mod redlock;
 mod sqlite;
 
 use anyhow::Result;
@@ -16,6 +17,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut table = Table::new();
     sqlite::rows(options, &mut table)?;
     redis::rows(options, &mut table)?;
+    redlock::rows(options, &mut table)?;
     postgres::rows(options, &mut table)?;
     mysql::rows(options, &mut table)?;
     Ok(table.end())

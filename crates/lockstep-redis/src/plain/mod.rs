@@ -8,9 +8,9 @@
 //! What is where: `node` asks one server and knows nothing of lock stores, `waiters` remembers who is to be
 //! told, `view` shows keys, `store` is the lock store.
 
-mod node;
+pub(crate) mod node;
 mod store;
-mod view;
+pub(crate) mod view;
 mod waiters;
 
 pub(crate) use store::open;

@@ -50,7 +50,7 @@ pub(crate) enum Taken {
     /// It has the value, for one ttl.
     Mine,
     /// It has another value, for this much longer; `None`: for ever.
-    Others { left: Option<Duration> },
+    Others { left: Option<Duration>, value: Vec<u8> },
     /// It had the value, and was broken.
     Broken { reason: String },
 }
@@ -94,12 +94,28 @@ impl Node {
         Ok(Self { link, delete: AtomicU8::new(delete) })
     }
 
+    /// Starts to connect to a server of which nothing is known yet.
+    pub(crate) fn keep(dialer: Dialer) -> Self {
+        Self { link: Link::keep(dialer), delete: AtomicU8::new(Delete::Script as u8) }
+    }
+
     /// Whether the server tells of changes, for a connection that does not listen itself.
     pub(crate) async fn would_tell(&self) -> Result<bool, StoreError> {
-        let told = self.link.call(&push::listen()).await?;
+        let told = self.link.call(&push::listen(true)).await?;
         let mut off = redis::cmd("CLIENT");
         self.link.call(off.arg("TRACKING").arg("OFF")).await?;
         Ok(!matches!(told, Value::ServerError(_)))
+    }
+
+    /// The same as [`set`](Self::set), cheaper for the server if the key is free and dearer if it is not.
+    /// `call` is [`set_if_free`] of the lease.
+    pub(crate) async fn set_free(&self, lease: &Lease, call: &Cmd) -> Result<Taken, StoreError> {
+        match self.link.call(call).await? {
+            Value::Okay => Ok(Taken::Mine),
+            Value::Nil => self.set(lease).await,
+            Value::ServerError(refusal) => Err(explain(&refusal, &lease.key)),
+            other => Err(error::baffled(&lease.key, other)),
+        }
     }
 
     /// Takes a key that is free, and keeps one that has the value already.
@@ -110,7 +126,9 @@ impl Node {
             Value::Int(1) => Ok(Taken::Mine),
             Value::BulkString(reason) => Ok(Taken::Broken { reason: text(reason) }),
             Value::Array(parts) => match &parts[..] {
-                [Value::Int(left_ms)] => Ok(Taken::Others { left: left(*left_ms) }),
+                [Value::Int(left_ms), Value::BulkString(value)] => {
+                    Ok(Taken::Others { left: left(*left_ms), value: value.clone() })
+                }
                 _ => Err(error::baffled(&lease.key, parts)),
             },
             other => Err(error::baffled(&lease.key, other)),
@@ -242,6 +260,13 @@ impl Delete {
             }
         }
     }
+}
+
+/// The request that takes a key if it is free: the same for every server.
+pub(crate) fn set_if_free(lease: &Lease) -> Cmd {
+    let mut call = redis::cmd("SET");
+    call.arg(&lease.key).arg(&lease.value).arg("NX").arg("PX").arg(millis(lease.ttl));
+    call
 }
 
 fn left(ms: i64) -> Option<Duration> {

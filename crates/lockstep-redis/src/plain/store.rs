@@ -32,13 +32,16 @@ pub(crate) async fn open(
 ) -> Result<Arc<dyn LockStore>, StoreError> {
     let waiters = Arc::clone(&store.waiters);
     let lane = waiters.lane();
-    let changes =
-        Changes { hear: waiters::hear(&waiters, lane), told: Arc::new(AtomicBool::new(false)) };
+    let changes = Changes {
+        hear: waiters::hear(&waiters, lane),
+        told: Arc::new(AtomicBool::new(false)),
+        own: true,
+    };
     let ear = match &inbox {
         Some(_) => Ear::Changes(changes.clone()),
         None => Ear::Deaf,
     };
-    let node = Node::open(Dialer { config: Arc::clone(&store.config), ear }).await?;
+    let node = Node::open(Dialer { config: Arc::clone(&store.config), ear, greet: None }).await?;
     let warnings = probe::told_once(store, &node.link).await?;
     let push = match &inbox {
         Some(_) => changes.are_told(),
@@ -102,7 +105,7 @@ impl LockStore for Lane {
                 Taken::Mine => Ok(Answer::Granted { token: None }),
                 Taken::Broken { reason } => Ok(Answer::Broken { reason }),
                 Taken::Others { .. } if !claim.wait => Ok(Answer::Busy),
-                Taken::Others { left } => {
+                Taken::Others { left, .. } => {
                     if let Some(asking) = asking {
                         asking.queued();
                     }

@@ -60,7 +60,11 @@ pub(crate) async fn all(
     Ok(Page { locks, more })
 }
 
-async fn names(node: &Node, prefix: &str, start: &str) -> Result<BTreeSet<Key>, StoreError> {
+pub(crate) async fn names(
+    node: &Node,
+    prefix: &str,
+    start: &str,
+) -> Result<BTreeSet<Key>, StoreError> {
     let pattern = keys::literally(&format!("{prefix}{start}")) + "*";
     let named = |key: &[u8]| {
         let name = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?;
@@ -69,7 +73,7 @@ async fn names(node: &Node, prefix: &str, start: &str) -> Result<BTreeSet<Key>, 
     scan::names(&node.link, &pattern, &["TYPE", "string"], named).await
 }
 
-fn view(key: Key, seen: &Seen) -> LockView {
+pub(crate) fn view(key: Key, seen: &Seen) -> LockView {
     let value = String::from_utf8_lossy(&seen.value);
     let (whose, broken) = match value.strip_prefix("broken:").and_then(|rest| rest.split_once(':'))
     {

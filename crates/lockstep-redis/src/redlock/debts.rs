@@ -1,0 +1,88 @@
+//! What a node has not confirmed to have given back.
+//!
+//! As long as it is owed, the node's vote for the same claim does not count: a request to give back that
+//! is still on its way, perhaps through a connection that is lost to us, would take away what is granted
+//! now.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use lockstep_core::retry::Backoff;
+use lockstep_core::time::{Clock, Moment};
+use lockstep_lock::clock::SystemClock;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::nodes::Member;
+use crate::plain::node::Lease;
+
+/// More than this at once are left to their ttl: the node is gone, and memory is ours.
+const MOST: usize = 1_000;
+
+const AGAIN: Backoff =
+    Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
+
+/// The debts of one node, by value.
+#[derive(Default)]
+pub(super) struct Debts {
+    owed: Mutex<HashMap<String, u32>>,
+    paid: Notify,
+}
+
+impl Debts {
+    /// Notes that `value` is to be given back; `false` if there are too many already.
+    pub(super) fn owe(&self, value: &str) -> bool {
+        let mut owed = self.owed.lock();
+        if owed.len() >= MOST {
+            return false;
+        }
+        *owed.entry(value.to_owned()).or_default() += 1;
+        true
+    }
+
+    pub(super) fn owes(&self, value: &str) -> bool {
+        let owed = self.owed.lock();
+        !owed.is_empty() && owed.contains_key(value)
+    }
+
+    /// Returns when `value` is not owed any more. Cancel safe.
+    pub(super) async fn settled(&self, value: &str) {
+        loop {
+            let paid = self.paid.notified();
+            if !self.owes(value) {
+                return;
+            }
+            paid.await;
+        }
+    }
+
+    /// Gives back what [was owed](Self::owe) until the node has answered or `until` has come, when it has
+    /// ended by itself.
+    pub(super) async fn pay(&self, member: &Member, lease: &Lease, until: Moment) {
+        let mut tries = 0;
+        loop {
+            match member.give_back(lease).await {
+                Err(error) if error.may_retry() && SystemClock.now() < until => {
+                    tracing::debug!(%error, key = lease.key, "not given back yet");
+                }
+                Err(error) => {
+                    tracing::debug!(%error, key = lease.key, "left to its ttl");
+                    break;
+                }
+                Ok(_) => break,
+            }
+            tries += 1;
+            tokio::time::sleep(AGAIN.delay(tries, Uuid::new_v4().as_u128() as u64)).await;
+        }
+        let mut owed = self.owed.lock();
+        if let Some(count) = owed.get_mut(&lease.value) {
+            *count -= 1;
+            if *count == 0 {
+                owed.remove(&lease.value);
+            }
+        }
+        drop(owed);
+        self.paid.notify_waiters();
+    }
+}
