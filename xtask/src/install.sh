@@ -65,7 +65,7 @@ disable() {
         update-rc.d "$1" disable || true
     fi
 }
-for service in redis-server pgbouncer mariadb; do
+for service in redis-server pgbouncer mariadb etcd; do
     case " $* " in
     *" $service "* | *" $service-server "*) disable "$service" ;;
     esac

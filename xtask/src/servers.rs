@@ -24,7 +24,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start Redis, PostgreSQL, PgBouncer and MariaDB, unless they are up, and print their URLs
+    /// Start Redis, PostgreSQL, PgBouncer, MariaDB and etcd, unless they are up, and print their URLs
     Up {
         /// Where their data are [default: target/servers]
         #[arg(long, value_name = "DIR")]

@@ -91,7 +91,9 @@ fn tests(interrupt: &Interrupt, further: &[String]) -> Result<()> {
 }
 
 /// The stores that every case and story must have run on.
-const STORES: [&str; 9] = [
+const STORES: [&str; 14] = [
+    "etcd",
+    "etcd-three",
     "mariadb",
     "memory",
     "pgbouncer",
@@ -101,6 +103,9 @@ const STORES: [&str; 9] = [
     "redlock",
     "sqlite",
     "sqlite-full",
+    "zookeeper",
+    "zookeeper-basic",
+    "zookeeper-three",
 ];
 
 /// Prints facts × stores and stories × stores. A store that is missing where all should have run

@@ -17,6 +17,8 @@ Stores:
   mysql://USER@HOST/DB         a MariaDB or MySQL server
   redis://HOST  rediss://HOST  a Redis server
   redlock://HOST,HOST,HOST     several that know nothing of each other
+  etcd://HOST,HOST             an etcd server or cluster
+  zookeeper://HOST,HOST        a ZooKeeper server or ensemble
   memory:                      this process only, for trying things out
   The default is a SQLite file: $XDG_DATA_HOME/lockstep/locks.db, usually
   ~/.local/share/lockstep/locks.db.";
@@ -30,7 +32,7 @@ pub(crate) struct Cli {
     /// The store that keeps the locks [env: LOCKSTEP_STORE=] [default: a SQLite file].
     ///
     /// One of sqlite:PATH, postgres://USER@HOST/DB, mysql://USER@HOST/DB, redis://HOST,
-    /// rediss://HOST and memory:. The
+    /// rediss://HOST, redlock://HOST,HOST,HOST, etcd://HOST,HOST, zookeeper://HOST,HOST and memory:. The
     /// default is a SQLite file in the user's data folder. A password is best given in
     /// LOCKSTEP_STORE or in a file (?password_file=PATH): others can see arguments.
     #[arg(long, global = true, value_name = "URL", help_heading = "Common options")]

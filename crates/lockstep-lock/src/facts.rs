@@ -22,6 +22,8 @@ pub struct StoreFacts {
     /// Whether a lock passes on as soon as the connection of its holder's handle is lost, instead of
     /// when its lease ends. Only where it was asked for: the holder has no early notice of it.
     pub ends_with_connection: bool,
+    /// Whether a lock can be handed to another handle: see [`Guard::leak`](crate::Guard::leak).
+    pub hands_over: bool,
     /// Which clock judges leases.
     pub clock: &'static str,
     /// The shortest ttl it takes.
@@ -83,6 +85,8 @@ pub enum Need {
     Shared,
     /// Circles of waiters found and refused.
     Deadlocks,
+    /// Locks that can be handed to another handle.
+    HandOver,
 }
 
 impl StoreFacts {
@@ -95,6 +99,7 @@ impl StoreFacts {
             Need::Push => self.push,
             Need::Shared => self.shared,
             Need::Deadlocks => self.deadlocks,
+            Need::HandOver => self.hands_over,
         }
     }
 }
@@ -128,6 +133,7 @@ impl fmt::Display for Need {
             Self::Push => f.write_str("pushed wake-ups"),
             Self::Shared => f.write_str("locks that are shared"),
             Self::Deadlocks => f.write_str("finding circles of waiters"),
+            Self::HandOver => f.write_str("handing a lock to another handle"),
         }
     }
 }

@@ -257,8 +257,12 @@ impl Guard {
     /// runs out by itself.
     ///
     /// # Errors
-    /// Other guards of the same owner still use it: it is given back unchanged.
+    /// Other guards of the same owner still use it, or the store cannot hand locks over
+    /// ([`StoreFacts::hands_over`](crate::StoreFacts)): it is given back unchanged.
     pub fn leak(self) -> Result<Leaked, Self> {
+        if !self.held.inner.facts.hands_over {
+            return Err(self);
+        }
         match Arc::try_unwrap(self.held) {
             Err(held) => Err(Self { held }),
             Ok(mut held) => {

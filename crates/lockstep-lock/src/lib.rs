@@ -9,6 +9,7 @@
 pub mod acquisition;
 mod all;
 pub mod clock;
+pub mod deadlines;
 mod deadlock;
 mod drive;
 mod election;
@@ -18,6 +19,7 @@ mod guard;
 mod inbox;
 mod keeper;
 mod leaked;
+pub mod line;
 mod locks;
 pub mod memory;
 mod permits;

@@ -262,7 +262,8 @@ impl Locks {
     /// the same.
     ///
     /// # Errors
-    /// [`LockError::Lost`] if it is not held any more; a store error leaves it as it is.
+    /// [`LockError::Lost`] if it is not held any more; [`LockError::Unmet`] where a lock cannot be handed
+    /// over; a store error leaves it as it is.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the lock leaked; it may be adopted again until it runs out.
@@ -270,6 +271,7 @@ impl Locks {
         let inner = &self.inner;
         let Leaked { mut claim, token } = leaked;
         inner.check_ttl(claim.ttl)?;
+        self.require(Need::HandOver)?;
         if inner.keeper.is_closed() {
             return Err(LockError::Closed);
         }

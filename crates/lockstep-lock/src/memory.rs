@@ -103,6 +103,7 @@ impl LockStore for Lane {
             deadlocks: true,
             push: true,
             ends_with_connection: false,
+            hands_over: true,
             clock: "this machine's CLOCK_BOOTTIME",
             ttl_min: TTL_MIN,
             ttl_max: TTL_MAX,

@@ -42,6 +42,10 @@ pub trait LockStore: Send + Sync + 'static {
     /// nobody is granted anything while somebody who came earlier, and lives, waits. All that fit
     /// together are granted together.
     ///
+    /// Tokens grow from writer to writer, and a reader's lies between those of the writers before
+    /// and after it. Readers that hold together have one in common, or each its own in the order
+    /// in which they came.
+    ///
     /// Every ask also heals the lock: what holders whose leases have run out leave is granted to the
     /// first waiters whose own leases live, whoever asked.
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Answer>;

@@ -83,6 +83,7 @@ impl LockStore for Lane {
             deadlocks: true,
             push: true,
             ends_with_connection: self.bound,
+            hands_over: true,
             clock: "the Redis server's",
             ttl_min: TTL_MIN,
             ttl_max: TTL_MAX,

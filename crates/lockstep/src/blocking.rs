@@ -7,7 +7,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! let locks = lockstep::blocking::connect("memory:")?; // or redis://… postgres://… mysql://… sqlite:PATH
+//! let locks = lockstep::blocking::connect("memory:")?; // or redis://… postgres://… etcd://… zookeeper://… sqlite:PATH
 //! let guard = locks.lock("order:42").within(Duration::from_secs(5)).acquire()?;
 //! for _step in 0..3 {
 //!     guard.check()?; // stop when the lock is lost

@@ -3,7 +3,7 @@
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
-//! let locks = lockstep::connect("memory:").await?; // or redis://… postgres://… mysql://… sqlite:PATH
+//! let locks = lockstep::connect("memory:").await?; // or redis://… postgres://… etcd://… zookeeper://… sqlite:PATH
 //! let guard = locks.lock("order:42").within(std::time::Duration::from_secs(5)).await?;
 //! // … send guard.token() with every write; stop when guard.lost() resolves …
 //! guard.release().await?;

@@ -1,6 +1,8 @@
 use std::sync::Arc;
 
 use lockstep_core::StoreError;
+#[cfg(feature = "etcd")]
+use lockstep_etcd::Etcd;
 use lockstep_lock::Inbox;
 use lockstep_lock::memory::Memory;
 use lockstep_lock::store::{Connect, LockStore, Verb};
@@ -8,6 +10,8 @@ use lockstep_lock::store::{Connect, LockStore, Verb};
 use lockstep_redis::{Redis, Redlock};
 #[cfg(feature = "sql")]
 use lockstep_sql::{mysql::MySql, postgres::Postgres, sqlite::Sqlite};
+#[cfg(feature = "zookeeper")]
+use lockstep_zookeeper::ZooKeeper;
 
 /// A store by its URL.
 #[derive(Clone)]
@@ -27,6 +31,10 @@ enum Kind {
     Redis(Redis),
     #[cfg(feature = "redis")]
     Redlock(Redlock),
+    #[cfg(feature = "etcd")]
+    Etcd(Etcd),
+    #[cfg(feature = "zookeeper")]
+    ZooKeeper(ZooKeeper),
 }
 
 impl Store {
@@ -41,6 +49,8 @@ impl Store {
     /// | `redis://:password@host:port/db`, `rediss://…` | Redis, or with TLS |
     /// | `redis://…?layout=plain` | the Redis lock that other programs use: no tokens, no queue |
     /// | `redlock://host:port,host:port,host:port` | several Redis servers that know nothing of each other |
+    /// | `etcd://user:password@host:port,host:port` | etcd, one server or a cluster |
+    /// | `zookeeper://host:port,host:port/chroot`, `zookeepers://…` | ZooKeeper, or with TLS |
     ///
     /// `?prefix=` separates tenants of one store; the other options are those of each store.
     ///
@@ -58,9 +68,13 @@ impl Store {
             "mysql" | "mariadb" => Kind::MySql(MySql::from_url(url)?),
             #[cfg(feature = "redis")]
             "redlock" => Kind::Redlock(Redlock::from_url(url)?),
+            #[cfg(feature = "etcd")]
+            "etcd" => Kind::Etcd(Etcd::from_url(url)?),
             // Every other scheme with "redis" in it is Redis's to explain.
             #[cfg(feature = "redis")]
             scheme if scheme.contains("redis") => Kind::Redis(Redis::from_url(url)?),
+            #[cfg(feature = "zookeeper")]
+            "zookeeper" | "zookeepers" => Kind::ZooKeeper(ZooKeeper::from_url(url)?),
             _ => return Err(StoreError::config("store", unknown(scheme))),
         };
         Ok(Self(kind))
@@ -91,6 +105,10 @@ impl Store {
             Kind::MySql(store) => store.migrate().await,
             #[cfg(feature = "redis")]
             Kind::Redis(_) | Kind::Redlock(_) => Ok(()),
+            #[cfg(feature = "etcd")]
+            Kind::Etcd(_) => Ok(()),
+            #[cfg(feature = "zookeeper")]
+            Kind::ZooKeeper(_) => Ok(()),
         }
     }
 
@@ -106,15 +124,21 @@ impl Store {
             Kind::MySql(store) => Some(store.schema_sql()),
             #[cfg(feature = "redis")]
             Kind::Redis(_) | Kind::Redlock(_) => None,
+            #[cfg(feature = "etcd")]
+            Kind::Etcd(_) => None,
+            #[cfg(feature = "zookeeper")]
+            Kind::ZooKeeper(_) => None,
         }
     }
 }
 
 fn unknown(scheme: &str) -> String {
     format!(
-        "no store has the scheme `{scheme}:`; this build knows memory:{}{}",
+        "no store has the scheme `{scheme}:`; this build knows memory:{}{}{}{}",
         if cfg!(feature = "sql") { ", sqlite:PATH, postgres://…, mysql://…" } else { "" },
         if cfg!(feature = "redis") { ", redis://…, rediss://…, redlock://…" } else { "" },
+        if cfg!(feature = "etcd") { ", etcd://…" } else { "" },
+        if cfg!(feature = "zookeeper") { ", zookeeper://…" } else { "" },
     )
 }
 
@@ -132,6 +156,10 @@ impl Connect for Store {
             Kind::Redis(store) => store.open(inbox),
             #[cfg(feature = "redis")]
             Kind::Redlock(store) => store.open(inbox),
+            #[cfg(feature = "etcd")]
+            Kind::Etcd(store) => store.open(inbox),
+            #[cfg(feature = "zookeeper")]
+            Kind::ZooKeeper(store) => store.open(inbox),
         }
     }
 }

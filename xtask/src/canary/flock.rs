@@ -4,6 +4,7 @@ use super::Canary;
 
 const MACHINES: &[&str] = &["--test", "scripts", "--test", "properties"];
 const MODEL: &[&str] = &["--test", "model"];
+const LINE: &[&str] = &["--test", "line"];
 const MEMORY: &[&str] = &["--test", "memory"];
 const REDIS: &[&str] = &["--test", "redis_suite"];
 const REDIS_OWN: &[&str] = &["--test", "it"];
@@ -40,6 +41,14 @@ const MARIADB: &[&str] = &[
     "mariadb_lives_through_the_stories",
 ];
 const MARIADB_OWN: &[&str] = &["--test", "mysql"];
+const ETCD: &[&str] =
+    &["--test", "etcd_suite", "--", "--exact", "conforms", "lives_through_the_stories"];
+const ETCD_OWN: &[&str] = &["--test", "etcd"];
+const ETCD_THREAD: &[&str] = &["--lib", "--", "worker::tests"];
+const ZOOKEEPER_THREE: &[&str] = &["--lib", "--", "tests::ensemble::behind"];
+const ZOOKEEPER_FAULTS: &[&str] = &["--lib", "--", "tests::faults::"];
+const ZOOKEEPER_REPLIES: &[&str] = &["--lib", "--", "tests::replies::"];
+const ZOOKEEPER_SESSIONS: &[&str] = &["--lib", "--", "tests::sessions::"];
 const COMMAND: &[&str] = &["--test", "lease"];
 
 const ACQUISITION: &str = "crates/lockstep-lock/src/acquisition.rs";
@@ -67,6 +76,9 @@ const POSTGRES_RENEW: &str = "crates/lockstep-sql/src/postgres/sql/renew.sql";
 const MYSQL_GIVE_BACK: &str = "crates/lockstep-sql/src/mysql/sql/give_back.sql";
 const MYSQL_ACQUIRE: &str = "crates/lockstep-sql/src/mysql/sql/acquire.sql";
 const MYSQL_RENEW: &str = "crates/lockstep-sql/src/mysql/sql/renew.sql";
+
+const ZOOKEEPER_STORE: &str = "crates/lockstep-zookeeper/src/store.rs";
+const ZOOKEEPER_PARK: &str = "crates/lockstep-zookeeper/src/park.rs";
 
 macro_rules! canaries {
     ($($name:literal: $harm:literal, in $file:expr, $find:literal => $replace:literal, $tests:ident;)+) => {
@@ -263,7 +275,7 @@ canaries! {
         in MYSQL_GIVE_BACK, "claim = ? AND turn" => "(claim = ? OR TRUE) AND turn",
         MARIADB;
     "mysql-lost-waiter": "a release overlooks who waits",
-        in MYSQL_ACQUIRE, "UPDATE lockstep_lock SET tail = v_place WHERE lock_key = p_key;" => "",
+        in MYSQL_ACQUIRE, "IF v_turn = v_tail OR v_tail < v_place THEN" => "IF FALSE THEN",
         MARIADB_OWN;
     "mysql-fence-is-not-raised": "a holder that was replaced goes on writing",
         in "crates/lockstep-sql/src/mysql/sql/fence.sql", "VALUES ('', p_key, p_token)" => "VALUES ('-', p_key, p_token)",
@@ -271,6 +283,36 @@ canaries! {
     "mysql-renew-resurrects": "a lease that ran out comes back to life",
         in MYSQL_RENEW, "AND broken IS NULL AND until_us > {now_us};\n        IF" => "AND broken IS NULL;\n        IF",
         MARIADB;
+    "etcd-release-without-guard": "a late release frees what the same claim has got since",
+        in "crates/lockstep-etcd/src/store.rs", "Some((Some(create), _)) => vec![equals(&entry, With::CreateRevision(create))]," => "Some((Some(_), _)) => vec![],",
+        ETCD_OWN;
+    "etcd-grant-without-looking": "one that waits in the middle gives up, and the one behind it takes a held lock",
+        in "crates/lockstep-etcd/src/waiting.rs", "_ => self.look().into_iter().collect()," => "_ => vec![Step::Grant],",
+        ETCD;
+    "etcd-lease-counts-from-the-answer": "a holder trusts its lock longer than etcd keeps it",
+        in "crates/lockstep-etcd/src/worker.rs", "session.confirmed(sent_at," => "session.confirmed(self.shared.clock.now().max(sent_at),",
+        ETCD_THREAD;
+    "etcd-dead-lease-granted": "a waiter is told that it holds with a lease that is long gone",
+        in "crates/lockstep-etcd/src/worker.rs", "let signal = if claimed.session.lives_until(now) {" => "let signal = if now >= Moment::ZERO {",
+        ETCD_THREAD;
+    "line-lets-the-next-in": "a writer enters beside a reader",
+        in "crates/lockstep-lock/src/line.rs", "used <= u64::from(of)" => "used <= u64::from(of) + 1",
+        LINE;
+    "zookeeper-trusts-a-follower": "a follower without a leader keeps a hold alive that the leader has given away",
+        in ZOOKEEPER_STORE, "session.call(Op::Multi(all)).await.map_err(failed)? == Reply::Done" => "session.call(Op::Exists { path: \"/\".into(), watch: all.is_empty() }).await.is_ok()",
+        ZOOKEEPER_THREE;
+    "zookeeper-number-as-token": "tokens start again when the empty directory is removed",
+        in ZOOKEEPER_STORE, "note.token.unwrap_or(Token::new(stat.czxid as u64))" => "Token::new(name[name.len() - 10..].parse().unwrap_or(0) + stat.version as u64)",
+        ZOOKEEPER_FAULTS;
+    "zookeeper-passes-strangers": "kazoo and we hold the same lock",
+        in ZOOKEEPER_PARK, "let nodes = match engine.config.names.line(&children) {" => "let known = |name: &String| engine.config.names.read(name).is_some();\n        let children: Vec<String> = children.into_iter().filter(known).collect();\n        let nodes = match engine.config.names.line(&children) {",
+        ZOOKEEPER_FAULTS;
+    "zookeeper-watches-everybody": "every release wakes everybody who waits",
+        in ZOOKEEPER_PARK, "let holders = line.holders();" => "let holders = line.holders();\n                let all = line.entries().iter().take(watch.len() + line.entries().len() - 2);\n                let watch = all.map(|entry| entry.id.clone()).collect();",
+        ZOOKEEPER_REPLIES;
+    "zookeeper-adopts-the-dead": "after a new session the node of the old one is taken for one's own",
+        in ZOOKEEPER_STORE, "stat.owner == id && mine.is_none()" => "(stat.owner == id || true) && mine.is_none()",
+        ZOOKEEPER_SESSIONS;
     "command-outlives-its-lease": "the child still runs when the lock passes on",
         in "crates/lockstep-cli/src/run/plan.rs", "(now + self.grace).min(self.until - self.margin)" => "now + self.grace + self.grace * 1000",
         COMMAND;

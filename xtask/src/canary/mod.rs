@@ -191,3 +191,19 @@ fn forget_what_is_gone(folder: &Path, copy: &Path, wanted: &BTreeSet<&str>) -> R
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bug that cannot be planted any more catches nothing, and nobody sees it until all of them are
+    /// run.
+    #[test]
+    fn every_bug_has_its_place() {
+        for canary in flock::CANARIES {
+            let text = fs::read_to_string(root().join(canary.file)).unwrap();
+            let places = text.matches(canary.find).count();
+            assert_eq!(places, 1, "{} in {}: {:?}", canary.name, canary.file, canary.find);
+        }
+    }
+}

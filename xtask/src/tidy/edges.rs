@@ -9,15 +9,25 @@ use crate::workspace::cargo;
 const TESTKIT: &str = "lockstep-testkit";
 
 /// What a crate may see of the others. Tests may see more: development dependencies are free.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("lockstep-core", &[]),
     ("lockstep-lock", &["lockstep-core"]),
     ("lockstep-sql", &["lockstep-core", "lockstep-lock"]),
     ("lockstep-sqlx", &["lockstep-sql"]),
     ("lockstep-redis", &["lockstep-core", "lockstep-lock"]),
+    ("lockstep-etcd", &["lockstep-core", "lockstep-lock"]),
+    ("lockstep-zookeeper", &["lockstep-core", "lockstep-lock"]),
     (
         "lockstep-kit",
-        &["lockstep-core", "lockstep-lock", "lockstep-sql", "lockstep-sqlx", "lockstep-redis"],
+        &[
+            "lockstep-core",
+            "lockstep-lock",
+            "lockstep-sql",
+            "lockstep-sqlx",
+            "lockstep-redis",
+            "lockstep-etcd",
+            "lockstep-zookeeper",
+        ],
     ),
     ("lockstep-cli", &["lockstep-kit"]),
     ("lockstep-tower", &["lockstep-core", "lockstep-lock"]),

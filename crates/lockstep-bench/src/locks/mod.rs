@@ -1,5 +1,6 @@
 //! Exclusive locks: free, contended, with many waiters, with many guards.
 
+mod etcd;
 mod many;
 mod mysql;
 mod ours;
@@ -7,6 +8,7 @@ mod postgres;
 mod redis;
 mod redlock;
 mod sqlite;
+mod zookeeper;
 
 use anyhow::Result;
 
@@ -20,5 +22,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     redlock::rows(options, &mut table)?;
     postgres::rows(options, &mut table)?;
     mysql::rows(options, &mut table)?;
+    etcd::rows(options, &mut table)?;
+    zookeeper::rows(options, &mut table)?;
     Ok(table.end())
 }

@@ -82,6 +82,7 @@ impl LockStore for Lane {
             deadlocks: false,
             push: self.push,
             ends_with_connection: false,
+            hands_over: true,
             clock: "the Redis server's",
             ttl_min: TTL_MIN,
             ttl_max: TTL_MAX,

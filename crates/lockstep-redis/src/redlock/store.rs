@@ -48,6 +48,7 @@ impl LockStore for Lane {
             fair: false,
             shared: false,
             deadlocks: false,
+            hands_over: true,
             push: telling >= self.quorum(),
             ends_with_connection: false,
             clock: "each node's own",

@@ -184,6 +184,7 @@ impl LockStore for Lane {
             deadlocks: true,
             push: self.push,
             ends_with_connection: false,
+            hands_over: true,
             clock: "the MySQL or MariaDB server's",
             ttl_min: TTL_MIN,
             ttl_max: TTL_MAX,

@@ -198,6 +198,7 @@ impl LockStore for Lane {
             deadlocks: true,
             push: self.push,
             ends_with_connection: self.bound,
+            hands_over: true,
             clock: "the PostgreSQL server's",
             ttl_min: TTL_MIN,
             ttl_max: TTL_MAX,

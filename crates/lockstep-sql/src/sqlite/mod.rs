@@ -180,6 +180,7 @@ impl Sqlite {
             deadlocks: true,
             push,
             ends_with_connection: false,
+            hands_over: true,
             clock: "this machine's CLOCK_BOOTTIME, within one boot",
             ttl_min: TTL_MIN,
             ttl_max: TTL_MAX,

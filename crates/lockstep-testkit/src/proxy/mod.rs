@@ -1,4 +1,4 @@
-//! A fault proxy between a client and a real Redis, PostgreSQL or MySQL (MariaDB) server.
+//! A fault proxy between a client and a real Redis, PostgreSQL, MySQL (MariaDB) or ZooKeeper server.
 //!
 //! It understands enough of the protocol to know one request from the next and which reply
 //! answers it, so that a test can lose *the reply to the script that released the lock* rather
@@ -55,6 +55,7 @@ pub mod resp;
 mod resp_session;
 mod rules;
 mod session;
+mod zookeeper_session;
 
 pub use gate::Gate;
 pub use link::Direction;
@@ -73,6 +74,11 @@ pub enum Protocol {
     /// MySQL and MariaDB. Encryption and compression are taken out of the server's offer, so a
     /// client that insists on them does not connect.
     MySql,
+    /// ZooKeeper's clients, unencrypted. Pings and logins are answered out of turn, so rules about
+    /// replies pass them over.
+    ZooKeeper,
+    /// Anything: only switches apply.
+    Bytes,
 }
 
 /// A running proxy. It ends, with all its connections, when dropped.

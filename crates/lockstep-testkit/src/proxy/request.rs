@@ -14,6 +14,10 @@
 /// `PING`, `QUIT`, `RESET` (of the connection), `INITDB`, `CHANGEUSER`…; before these `HANDSHAKE`
 /// (its `args` are user and database) and `AUTH`. `sql` and the `args` of an `EXECUTE` are as with
 /// PostgreSQL, numbers and times in their binary form.
+///
+/// For ZooKeeper, `name` is `CONNECT`, `CREATE`, `DELETE`, `EXISTS`, `GETDATA`, `SETDATA`, `CHILDREN`,
+/// `MULTI`, `SYNC`, `PING`, `AUTH`, `CLOSE`…, and its one argument the path (of a multi, that of its first
+/// part). A push is a `NOTICE` of a watch, with its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// The connection, counted from 1 in the order the proxy accepted them.

@@ -3,11 +3,13 @@
 
 use super::Protocol;
 use super::request::Request;
-use super::{mysql_session, postgres_session, resp_session};
+use super::{mysql_session, postgres_session, resp_session, zookeeper_session};
 
 /// Bytes that are not of the protocol, and what is wrong with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unparsable(pub &'static str);
+
+const UNFRAMED: Unparsable = Unparsable("nobody has asked for frames");
 
 /// One request as the pump handles it.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,6 +40,10 @@ pub(super) enum Expects {
     },
     /// MySQL: packets, as many as the shape of the answer says.
     MySql(mysql_session::Awaits),
+    /// ZooKeeper: one frame, with the number of the request.
+    ZooKeeper {
+        xid: i32,
+    },
 }
 
 impl Expects {
@@ -83,6 +89,11 @@ pub(super) fn pair(protocol: Protocol, connection: u64) -> (Requests, Replies) {
             let (requests, replies) = mysql_session::pair(connection);
             (Requests::MySql(requests), Replies::MySql(replies))
         }
+        Protocol::ZooKeeper => (
+            Requests::ZooKeeper(zookeeper_session::Requests::new(connection)),
+            Replies::ZooKeeper(zookeeper_session::Replies::new(connection)),
+        ),
+        Protocol::Bytes => (Requests::Bytes, Replies::Bytes),
     }
 }
 
@@ -91,6 +102,8 @@ pub(super) enum Requests {
     Resp(resp_session::Requests),
     Postgres(postgres_session::Requests),
     MySql(mysql_session::Requests),
+    ZooKeeper(zookeeper_session::Requests),
+    Bytes,
 }
 
 impl Requests {
@@ -100,13 +113,16 @@ impl Requests {
             Self::Resp(requests) => requests.next(buffer),
             Self::Postgres(requests) => requests.next(buffer),
             Self::MySql(requests) => requests.next(buffer),
+            Self::ZooKeeper(requests) => requests.next(buffer),
+            Self::Bytes if buffer.is_empty() => Ok(None),
+            Self::Bytes => Err(UNFRAMED),
         }
     }
 
     /// What was taken off the buffer and not yet given out as a request.
     pub(super) fn take_rest(&mut self) -> Vec<u8> {
         match self {
-            Self::Resp(_) | Self::MySql(_) => Vec::new(),
+            Self::Resp(_) | Self::MySql(_) | Self::ZooKeeper(_) | Self::Bytes => Vec::new(),
             Self::Postgres(requests) => requests.take_rest(),
         }
     }
@@ -117,6 +133,8 @@ pub(super) enum Replies {
     Resp(resp_session::Replies),
     Postgres(postgres_session::Replies),
     MySql(mysql_session::Replies),
+    ZooKeeper(zookeeper_session::Replies),
+    Bytes,
 }
 
 impl Replies {
@@ -130,6 +148,9 @@ impl Replies {
             Self::Resp(replies) => replies.next(buffer, head),
             Self::Postgres(replies) => replies.next(buffer, head),
             Self::MySql(replies) => replies.next(buffer, head),
+            Self::ZooKeeper(replies) => replies.next(buffer, head),
+            Self::Bytes if buffer.is_empty() => Ok(None),
+            Self::Bytes => Err(UNFRAMED),
         }
     }
 
@@ -139,6 +160,8 @@ impl Replies {
             Self::Resp(_) => (resp_session::error(text), false),
             Self::Postgres(replies) => replies.error(text, expects),
             Self::MySql(replies) => replies.error(text, expects),
+            Self::ZooKeeper(_) => (zookeeper_session::error(text, expects), false),
+            Self::Bytes => (Vec::new(), true),
         }
     }
 }

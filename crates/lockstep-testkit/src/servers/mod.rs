@@ -1,8 +1,8 @@
-//! Private servers for tests: Redis, PostgreSQL, PgBouncer and MariaDB on loopback ports of their
-//! own, with their data in a folder of their own, gone when their owner is gone.
+//! Private servers for tests: Redis, PostgreSQL, PgBouncer, MariaDB, etcd and ZooKeeper on loopback ports of
+//! their own, with their data in a folder of their own, gone when their owner is gone.
 //!
 //! Two ways to use them. A test that only needs *a* server asks [`redis_url`], [`postgres_url`],
-//! [`pgbouncer_url`] or [`mariadb_url`], which name the servers `cargo xtask test` has started for
+//! [`pgbouncer_url`], [`mariadb_url`] or [`etcd_url`], which name the servers `cargo xtask test` has started for
 //! the whole run. A test that hurts its server (kills, pauses, restarts it, shifts its clock)
 //! starts its own:
 //!
@@ -22,6 +22,8 @@
 
 mod account;
 mod clock_shim;
+mod etcd;
+mod java;
 mod mariadb;
 mod pgbouncer;
 mod ports;
@@ -32,8 +34,11 @@ mod programs;
 mod redis;
 mod sweep;
 mod tls;
+mod zookeeper;
 
 pub use clock_shim::{ClockShim, SkewedClock};
+pub use etcd::{EtcdOptions, EtcdServer};
+pub use java::JavaProgram;
 pub use mariadb::{MariaDbOptions, MariaDbServer};
 pub use pgbouncer::{PgBouncer, PgBouncerOptions};
 pub use ports::free_port;
@@ -43,6 +48,7 @@ pub use programs::{PROGRAMS, Program, missing};
 pub use redis::{Persistence, RedisOptions, RedisServer};
 pub use sweep::sweep;
 pub use tls::TlsFiles;
+pub use zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer, class_path};
 
 /// Names the Redis server that every test may share.
 pub const REDIS_ENV: &str = "LOCKSTEP_TEST_REDIS";
@@ -52,6 +58,9 @@ pub const POSTGRES_ENV: &str = "LOCKSTEP_TEST_POSTGRES";
 pub const PGBOUNCER_ENV: &str = "LOCKSTEP_TEST_PGBOUNCER";
 /// Names the MariaDB server that every test may share.
 pub const MARIADB_ENV: &str = "LOCKSTEP_TEST_MARIADB";
+
+/// Names the etcd server that every test may share.
+pub const ETCD_ENV: &str = "LOCKSTEP_TEST_ETCD";
 
 /// The URL of the Redis server shared by all tests of this run.
 ///
@@ -83,6 +92,14 @@ pub fn pgbouncer_url() -> String {
 /// When `LOCKSTEP_TEST_MARIADB` is not set: a test without its server has not passed.
 pub fn mariadb_url() -> String {
     shared_server(MARIADB_ENV, "MariaDB")
+}
+
+/// The URL of the etcd server shared by all tests of this run.
+///
+/// # Panics
+/// When `LOCKSTEP_TEST_ETCD` is not set: a test without its server has not passed.
+pub fn etcd_url() -> String {
+    shared_server(ETCD_ENV, "etcd")
 }
 
 fn shared_server(variable: &str, server: &str) -> String {

@@ -33,11 +33,27 @@ pub const PROGRAMS: &[Program] = &[
         package: "mariadb-server",
         why: "creates a private MariaDB",
     },
+    Program { name: "java", package: "default-jre-headless", why: "runs ZooKeeper" },
+    Program {
+        name: "javac",
+        package: "default-jdk-headless",
+        why: "builds what speaks to Curator",
+    },
+    Program { name: "zookeeper.jar", package: "libzookeeper-java", why: "the ZooKeeper store" },
+    Program { name: "slf4j-simple.jar", package: "libslf4j-java", why: "what ZooKeeper says" },
+    Program { name: "netty-codec.jar", package: "libnetty-java", why: "ZooKeeper with TLS" },
+    Program {
+        name: "curator-recipes.jar",
+        package: "libcurator-recipes-java",
+        why: "shares locks on ZooKeeper with us",
+    },
     Program { name: "redis-cli", package: "redis-tools", why: "a lock written by hand" },
     Program { name: "redis/__init__.py", package: "python3-redis", why: "locks of redis-py" },
     Program { name: "node", package: "nodejs", why: "locks of node-redlock" },
     Program { name: "npm", package: "npm", why: "brings node-redlock" },
     Program { name: "go", package: "golang-go", why: "locks of redsync" },
+    Program { name: "etcd", package: "etcd-server", why: "the etcd store" },
+    Program { name: "etcdctl", package: "etcd-client", why: "excludes us and we it" },
     Program { name: "setpriv", package: "util-linux", why: "ends servers with their test" },
     Program {
         name: "setsid",
@@ -65,6 +81,8 @@ fn folders() -> Vec<PathBuf> {
     let mut folders = Vec::from_iter(newest_postgres(Path::new("/usr/lib/postgresql")));
     folders.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
     folders.extend(["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
+    // Programs for Java are files of their own place.
+    folders.push(PathBuf::from("/usr/share/java"));
     // Where Debian keeps modules for its own Python.
     folders.push("/usr/lib/python3/dist-packages".into());
     folders

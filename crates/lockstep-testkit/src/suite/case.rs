@@ -90,9 +90,10 @@ impl Fact {
             Self::Fair => yes(facts.fair),
             Self::Shared => yes(facts.shared),
             Self::Deadlocks => yes(facts.deadlocks),
-            // Finding circles takes knowing all of this.
-            Self::Particulars => yes(facts.deadlocks),
+            // Serving in order takes knowing who waits.
+            Self::Particulars => yes(facts.fair),
             Self::Push => yes(facts.push),
+            Self::HandOver => yes(facts.hands_over),
             Self::Ttl => Some(format!("{:?} to {:?}", facts.ttl_min, facts.ttl_max)),
             _ => yes(true),
         }

@@ -117,6 +117,14 @@ fn as_text(facts: &StoreFacts) -> String {
             "changes nothing: the lease decides",
         ),
     );
+    line(
+        "handed over",
+        yes(
+            facts.hands_over,
+            "can be: another handle or process may adopt a lock",
+            "cannot be: a lock lives and dies with the handle that took it",
+        ),
+    );
     line("clock", facts.clock);
     line("ttl", &ttl(facts));
     line("two holders if", facts.two_holders_if);
@@ -155,6 +163,7 @@ fn as_json(facts: &StoreFacts) -> Value {
         "deadlocks": facts.deadlocks,
         "push": facts.push,
         "ends_with_connection": facts.ends_with_connection,
+        "hands_over": facts.hands_over,
         "clock": facts.clock,
         "ttl_min_ms": ms(facts.ttl_min),
         "ttl_max_ms": ms(facts.ttl_max),
@@ -197,6 +206,7 @@ mod tests {
             deadlocks: false,
             push: false,
             ends_with_connection: false,
+            hands_over: true,
             clock: "the server's",
             ttl_min: Duration::from_millis(100),
             ttl_max: Duration::from_secs(86_400),
@@ -224,6 +234,7 @@ readers, permits  yes: several can hold a lock together
 circles           not found: they wait until their time is up
 told at once      no: waiters ask at intervals
 lost connection   changes nothing: the lease decides
+handed over       can be: another handle or process may adopt a lock
 clock             the server's
 ttl               100ms to 1d
 two holders if    a | b

@@ -185,7 +185,10 @@ async fn a_request_to_read_may_be_dropped(env: Env) -> Result<()> {
     let (locks, other, name) = (env.locks().await?, env.locks().await?, env.name("dropped"));
     let writer = locks.write(&name).await?;
     let waits = other.read(&name).within(Duration::from_millis(50)).await;
-    assert!(matches!(waits, Err(LockError::TimedOut { .. })), "{waits:?}");
+    // A machine that is busy may not even have had an answer by then.
+    let error = waits.err().context("it has waited long enough")?;
+    let timed_out = matches!(error, LockError::TimedOut { .. });
+    assert!(timed_out || error.may_have_happened(), "{error:?}");
     writer.release().await?;
     // A reader in the queue that nobody waits for any more must not hold anything.
     let held = soon("the lock is free", locks.write(&name)).await??;

@@ -127,11 +127,18 @@ async fn a_break_does_not_hit_who_is_next(env: Env) -> Result<()> {
                 if !matches!(client.ask(&waiter).await?, Answer::Queued { .. }) {
                     return Ok(Run::TooSlow);
                 }
-                // Looking heals nothing: the lease has run out, and nobody has been granted yet.
-                eventually("the holder's lease ends", || async {
-                    Ok(client.holder(&key).await?.is_none().then_some(()))
+                let holder = eventually("the holder's lease ends", || async {
+                    let holder = client.holder(&key).await?;
+                    Ok((holder != Some(mine.id)).then_some(holder))
                 })
                 .await?;
+                if holder.is_some() {
+                    // Where the first in line holds by being first, nobody is ever about to be
+                    // granted, and a break means whom it finds.
+                    assert_eq!(holder, Some(waiter.id));
+                    return Ok(Run::Judged(()));
+                }
+                // Looking heals nothing: the lease has run out, and nobody has been granted yet.
                 assert_eq!(client.break_lock(&key, REASON, now).await?, Released::NotHeld);
                 client.granted(&waiter).await?;
                 assert_eq!(client.renew(&waiter).await?, Renewal::Renewed, "it was not meant");

@@ -1,0 +1,191 @@
+//! What this handle has in the store: one entry per claim that has a node, who watches what, and
+//! when what nobody asks about any more is over. Pure: no clock, no task, no socket.
+
+use std::collections::{HashMap, HashSet};
+
+use lockstep_core::time::Moment;
+use lockstep_core::{ClaimId, Key, Token};
+use lockstep_lock::deadlines::Deadlines;
+use lockstep_lock::line::{Line, Standing};
+use lockstep_lock::{Inbox, Share};
+
+use crate::client::Session;
+use crate::note::Note;
+
+/// Longer lines are read again instead of kept.
+const KEPT_AHEAD: usize = 16;
+
+/// A claim that has a node.
+#[derive(Clone)]
+pub(crate) struct Record {
+    pub(crate) key: Key,
+    pub(crate) note: Note,
+    /// The directory, and the node's name in it.
+    pub(crate) directory: String,
+    pub(crate) name: String,
+    /// The version of its data as we wrote them.
+    pub(crate) version: i32,
+    pub(crate) token: Token,
+    /// Whose node it is: a session that is over leaves nothing to its successor.
+    pub(crate) session: Session,
+    pub(crate) inbox: Option<Inbox>,
+    pub(crate) stage: Stage,
+    /// Where it is written down that it waits, if it is.
+    pub(crate) noted: Option<String>,
+}
+
+/// How far a claim is, as far as we know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It has a node, and nobody has looked yet.
+    Made,
+    /// It waits; the line up to it, if it was short when it was read.
+    Waits(Option<Line<String>>),
+    Holds,
+}
+
+impl Record {
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{}", self.directory, self.name)
+    }
+
+    pub(crate) fn share(&self) -> Share {
+        self.note.share
+    }
+}
+
+/// Everything this handle has in the store.
+#[derive(Default)]
+pub(crate) struct Book {
+    records: HashMap<ClaimId, Record>,
+    pub(crate) deadlines: Deadlines<ClaimId>,
+    /// Claims that may have a node we have not heard of: a request for it was sent.
+    unsure: HashSet<ClaimId>,
+    /// Who wants to hear of a path.
+    watches: HashMap<String, HashSet<ClaimId>>,
+    /// Who waits without a node of its own.
+    bystanders: HashMap<ClaimId, Inbox>,
+}
+
+impl Book {
+    /// A request that may make a node is about to be sent.
+    pub(crate) fn may_have(&mut self, claim: ClaimId) {
+        self.unsure.insert(claim);
+    }
+
+    /// It is certain that there is no node, or that it is in the book.
+    pub(crate) fn is_certain(&mut self, claim: ClaimId) {
+        self.unsure.remove(&claim);
+    }
+
+    pub(crate) fn is_unsure(&self, claim: ClaimId) -> bool {
+        self.unsure.contains(&claim)
+    }
+
+    pub(crate) fn get(&self, claim: ClaimId) -> Option<&Record> {
+        self.records.get(&claim)
+    }
+
+    pub(crate) fn get_mut(&mut self, claim: ClaimId) -> Option<&mut Record> {
+        self.records.get_mut(&claim)
+    }
+
+    pub(crate) fn insert(&mut self, claim: ClaimId, record: Record, until: Moment) {
+        self.unsure.remove(&claim);
+        self.bystanders.remove(&claim);
+        self.records.insert(claim, record);
+        self.deadlines.extend(claim, until);
+    }
+
+    pub(crate) fn remove(&mut self, claim: ClaimId) -> Option<Record> {
+        self.deadlines.remove(claim);
+        self.unsure.remove(&claim);
+        self.bystanders.remove(&claim);
+        let record = self.records.remove(&claim)?;
+        self.watches.retain(|_, claims| {
+            claims.remove(&claim);
+            !claims.is_empty()
+        });
+        Some(record)
+    }
+
+    /// The claim whose time is over, if there is one. It is out of the book.
+    pub(crate) fn take_lapsed(&mut self, now: Moment) -> Option<(ClaimId, Record)> {
+        while let Some(claim) = self.deadlines.take_ended(now) {
+            if let Some(record) = self.remove(claim) {
+                return Some((claim, record));
+            }
+        }
+        None
+    }
+
+    /// This claim wants to hear of these paths, and of no others.
+    pub(crate) fn watch(&mut self, claim: ClaimId, paths: &[String], line: Line<String>) {
+        let Some(record) = self.records.get_mut(&claim) else { return };
+        let short = line.entries().len() <= KEPT_AHEAD;
+        record.stage = Stage::Waits(short.then_some(line));
+        for path in paths {
+            self.watches.entry(path.clone()).or_default().insert(claim);
+        }
+    }
+
+    /// This claim has no node, and wants to be told when it is worth asking again.
+    pub(crate) fn stand_by(&mut self, claim: ClaimId, path: &str, inbox: Inbox) {
+        self.bystanders.insert(claim, inbox);
+        self.watches.entry(path.to_owned()).or_default().insert(claim);
+    }
+
+    /// Who waited without a node does not do so any more.
+    pub(crate) fn stand_down(&mut self, claim: ClaimId) {
+        self.bystanders.remove(&claim);
+    }
+
+    /// Whom to tell that asking again is worth it.
+    pub(crate) fn bystander(&self, claim: ClaimId) -> Option<Inbox> {
+        self.bystanders.get(&claim).cloned()
+    }
+
+    /// All who wait without a node.
+    pub(crate) fn bystanders(&self) -> Vec<(ClaimId, Inbox)> {
+        self.bystanders.iter().map(|(claim, inbox)| (*claim, inbox.clone())).collect()
+    }
+
+    /// Nobody will be told of this path again; who wanted to be?
+    pub(crate) fn watch_fired(&mut self, path: &str) -> HashSet<ClaimId> {
+        self.watches.remove(path).unwrap_or_default()
+    }
+
+    /// A node has gone that this claim waited for. Whether the claim is known to hold the lock
+    /// now: what was ahead of it can only have become less since the line was read.
+    pub(crate) fn left_before(&mut self, claim: ClaimId, name: &str) -> bool {
+        let Some(record) = self.records.get_mut(&claim) else { return false };
+        let Stage::Waits(Some(line)) = &mut record.stage else { return false };
+        line.leave(&name.to_owned());
+        let holds = line.standing(&record.name) == Some(Standing::Holds);
+        if holds {
+            record.stage = Stage::Holds;
+        }
+        holds
+    }
+
+    /// The claim holds the lock; whether that is news.
+    pub(crate) fn now_holds(&mut self, claim: ClaimId) -> bool {
+        self.records.get_mut(&claim).is_some_and(|record| {
+            std::mem::replace(&mut record.stage, Stage::Holds) != Stage::Holds
+        })
+    }
+
+    /// The claims of a session that wait.
+    pub(crate) fn waiting_in(&self, session: u64) -> Vec<ClaimId> {
+        let waits = |record: &Record| matches!(record.stage, Stage::Waits(_));
+        let mine = |record: &Record| record.session.serial == session && waits(record);
+        self.records.iter().filter(|(_, record)| mine(record)).map(|(claim, _)| *claim).collect()
+    }
+
+    /// A session is over, and with it all that was its.
+    pub(crate) fn take_all_of(&mut self, session: u64) -> Vec<(ClaimId, Record)> {
+        let all = self.records.iter().filter(|(_, record)| record.session.serial == session);
+        let claims: Vec<ClaimId> = all.map(|(claim, _)| *claim).collect();
+        claims.into_iter().filter_map(|claim| Some((claim, self.remove(claim)?))).collect()
+    }
+}

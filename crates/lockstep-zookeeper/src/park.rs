@@ -1,0 +1,282 @@
+//! Where a claim stands in its line, whom it watches, and what is told when that changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockstep_core::time::{Clock, Moment};
+use lockstep_core::{ClaimId, Token};
+use lockstep_lock::Signal;
+use lockstep_lock::clock::SystemClock;
+use lockstep_lock::line::{Entry, Line, Standing};
+use lockstep_lock::store::Released;
+
+use crate::book::Record;
+use crate::client::wire::{Change, Code, Op, Reply};
+use crate::client::{Failure, News, Pending, Session};
+use crate::engine::Engine;
+use crate::names::{BASIC, Layout, Node};
+
+/// How long to wait before a delete that was not answered is sent again.
+pub(crate) const AGAIN: Duration = Duration::from_millis(50);
+
+/// Where a claim stands.
+#[derive(Debug)]
+pub(crate) enum Place {
+    Holds,
+    Waits {
+        ahead: u64,
+        /// The token of who holds.
+        behind: Option<Token>,
+    },
+    Differs(u32),
+    /// A child of this name is none of this layout's.
+    Foreign(String),
+    /// It has no node any more.
+    Gone,
+}
+
+/// Finds out where a claim stands, and arms what will tell when that changes. `list`: a list of its
+/// directory that is on its way already, sent after the claim's node was made.
+pub(crate) async fn settle(
+    engine: &Engine,
+    claim: ClaimId,
+    mut list: Option<Pending>,
+    waits: bool,
+) -> Result<Place, Failure> {
+    loop {
+        let Some(record) = engine.book.lock().get(claim).cloned() else { return Ok(Place::Gone) };
+        let Record { directory, name, session, .. } = record;
+        let listed = match list.take() {
+            Some(list) => list.get().await,
+            None => session.call(Op::Children { path: directory.clone() }).await,
+        };
+        let children = match listed {
+            Ok(Reply::Children(children)) => children,
+            Ok(_) | Err(Failure::Refused(Code::NO_NODE)) => return Ok(Place::Gone),
+            Err(failure) => return Err(failure),
+        };
+        let nodes = match engine.config.names.line(&children) {
+            Ok(nodes) => nodes,
+            Err(foreign) => return Ok(Place::Foreign(foreign)),
+        };
+        let line = up_to(&nodes, &name);
+        match line.standing(&name) {
+            None => return Ok(Place::Gone),
+            Some(Standing::Differs { of }) => return Ok(Place::Differs(of)),
+            Some(Standing::Holds) => {
+                engine.book.lock().now_holds(claim);
+                return Ok(Place::Holds);
+            }
+            Some(Standing::Waits { ahead, .. }) if !waits => {
+                return Ok(Place::Waits { ahead, behind: None });
+            }
+            Some(Standing::Waits { ahead, watch }) => {
+                let holders = line.holders();
+                let holder = line.entries()[..holders].last().map(|entry| entry.id.clone());
+                let armed = arm(engine, claim, &session, &directory, line, watch, holder).await?;
+                if let Some(behind) = armed {
+                    return Ok(Place::Waits { ahead, behind });
+                }
+                // Somebody we wanted to watch has gone meanwhile.
+            }
+        }
+    }
+}
+
+/// The line up to and with this node. Who comes behind it does not matter to it.
+fn up_to(nodes: &[Node], name: &str) -> Line<String> {
+    let end = nodes.iter().position(|node| node.name == name).map_or(nodes.len(), |at| at + 1);
+    let entry = |node: &Node| Entry { id: node.name.clone(), share: node.share };
+    Line::new(nodes[..end].iter().map(entry).collect())
+}
+
+/// Watches, and asks for the token of who holds; `None` if one of them has gone.
+async fn arm(
+    engine: &Engine,
+    claim: ClaimId,
+    session: &Session,
+    directory: &str,
+    line: Line<String>,
+    watch: Vec<String>,
+    holder: Option<String>,
+) -> Result<Option<Option<Token>>, Failure> {
+    let path = |name: &String| format!("{directory}/{name}");
+    let paths: Vec<String> = watch.iter().map(path).collect();
+    // Written down before it is sent: the notice may be faster than the answer.
+    engine.book.lock().watch(claim, &paths, line);
+    let mut asks: Vec<Op> =
+        paths.into_iter().map(|path| Op::GetData { path, watch: true }).collect();
+    let at = holder.as_ref().and_then(|holder| watch.iter().position(|name| name == holder));
+    if let (Some(holder), None) = (&holder, at) {
+        asks.push(Op::Exists { path: path(holder), watch: false });
+    }
+    let mut tokens = Vec::with_capacity(asks.len());
+    for pending in session.send_all(asks) {
+        match pending.get().await {
+            Ok(Reply::Data { stat, .. } | Reply::Stat(stat)) => {
+                tokens.push(Token::new(stat.czxid as u64));
+            }
+            Ok(_) | Err(Failure::Refused(Code::NO_NODE)) => return Ok(None),
+            Err(failure) => return Err(failure),
+        }
+    }
+    let behind = at.map_or(tokens.last(), |at| tokens.get(at)).copied();
+    // A downgraded holder's node is younger than who waits behind it.
+    let mine = engine.book.lock().get(claim).map(|record| record.token);
+    let before_mine = mine.map(|mine| Token::new(mine.get().saturating_sub(1)));
+    Ok(Some(behind.map(|behind| before_mine.map_or(behind, |most| behind.min(most)))))
+}
+
+/// A session has said something. On its own thread, between two replies.
+pub(crate) fn hear(engine: &Arc<Engine>, session: u64, news: News) {
+    match news {
+        News::Changed(change, path) => changed(engine, change, &path),
+        News::Back => {
+            let book = engine.book.lock();
+            let waiting = book.waiting_in(session);
+            let mut bells: Vec<_> = waiting
+                .into_iter()
+                .filter_map(|claim| Some((claim, book.get(claim)?.inbox.clone()?)))
+                .collect();
+            bells.extend(book.bystanders());
+            drop(book);
+            for (claim, inbox) in bells {
+                inbox.deliver(Signal::AskAgain { claim });
+            }
+        }
+        News::Over => {
+            let (lost, bystanders) = {
+                let mut book = engine.book.lock();
+                (book.take_all_of(session), book.bystanders())
+            };
+            for (claim, inbox) in bystanders {
+                inbox.deliver(Signal::AskAgain { claim });
+            }
+            for (claim, record) in lost {
+                let Some(inbox) = record.inbox else { continue };
+                inbox.deliver(match record.stage {
+                    crate::book::Stage::Holds => {
+                        Signal::Lost { claim, reason: "the ZooKeeper session is over".to_owned() }
+                    }
+                    _ => Signal::AskAgain { claim },
+                });
+            }
+        }
+    }
+}
+
+fn changed(engine: &Arc<Engine>, change: Change, path: &str) {
+    let mut book = engine.book.lock();
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let mut granted = Vec::new();
+    let mut unsettled = Vec::new();
+    let mut hinted = Vec::new();
+    for claim in book.watch_fired(path) {
+        if let Some(inbox) = book.bystander(claim) {
+            hinted.push((claim, inbox));
+            continue;
+        }
+        // Curator's downgrade puts a reader with the same number where a writer was, unannounced.
+        let surprises = engine.config.names.layout == Layout::ReadWrite;
+        if change == Change::Deleted && !surprises && book.left_before(claim, name) {
+            let record = book.get(claim);
+            granted.extend(record.and_then(|r| Some((claim, r.token, r.inbox.clone()?))));
+        } else {
+            unsettled.push(claim);
+        }
+    }
+    drop(book);
+    for (claim, token, inbox) in granted {
+        inbox.deliver(Signal::Granted { claim, token: Some(token) });
+    }
+    for (claim, inbox) in hinted {
+        inbox.deliver(Signal::AskAgain { claim });
+    }
+    for claim in unsettled {
+        let weak = engine.share();
+        engine.run(async move {
+            if let Some(engine) = weak.upgrade() {
+                resettle(&engine, claim).await;
+            }
+        });
+    }
+}
+
+/// Looks where a waiting claim stands now, and tells it if it holds.
+async fn resettle(engine: &Engine, claim: ClaimId) {
+    let before = engine.book.lock().get(claim).map(|record| record.stage.clone());
+    if before.is_none_or(|stage| stage == crate::book::Stage::Holds) {
+        return;
+    }
+    let place = settle(engine, claim, None, true).await;
+    let Some(record) = engine.book.lock().get(claim).cloned() else { return };
+    let Some(inbox) = record.inbox else { return };
+    match place {
+        Ok(Place::Waits { .. }) => {}
+        Ok(Place::Holds) => inbox.deliver(Signal::Granted { claim, token: Some(record.token) }),
+        // Asking will say what it is.
+        _ => inbox.deliver(Signal::AskAgain { claim }),
+    }
+}
+
+/// Gives back what nobody has asked about for a whole ttl, and says when to look again.
+pub(crate) fn end_lapsed(engine: &Arc<Engine>) -> Moment {
+    let now = SystemClock.now();
+    let mut book = engine.book.lock();
+    while let Some((_, record)) = book.take_lapsed(now) {
+        forget_wait(engine, &record);
+        engine.run(async move {
+            while let Err(Failure::Lost { .. }) = delete_own(&record).await {
+                tokio::time::sleep(AGAIN).await;
+            }
+        });
+    }
+    book.deadlines.next().unwrap_or(Moment::MAX)
+}
+
+/// A claim waits no more: what was written down about that goes, in the background.
+pub(crate) fn forget_wait(engine: &Engine, record: &Record) {
+    if let Some(path) = record.noted.clone() {
+        engine.run(delete_for_sure(record.session.clone(), path));
+    }
+}
+
+/// Deletes a node that bears a name of ours alone, however often the connection is lost. It ends with
+/// the session, which takes the node along.
+pub(crate) async fn delete_for_sure(session: Session, path: String) {
+    while let Err(Failure::Lost { .. }) = delete(&session, path.clone()).await {
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Deletes a claim's node, if it is the claim's.
+pub(crate) async fn delete_own(record: &Record) -> Result<Released, Failure> {
+    match is_own(record).await {
+        Ok(true) => delete(&record.session, record.path()).await,
+        Ok(false) | Err(Failure::Expired) => Ok(Released::NotHeld),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Whether the node of this name is the claim's. Names with a number are used once; the one of the
+/// basic layout is everybody's, so there one has to look. (Between this look and a delete an operator
+/// may break the lock and another take it: one more thing that this layout cannot do.)
+pub(crate) async fn is_own(record: &Record) -> Result<bool, Failure> {
+    if record.name != BASIC {
+        return Ok(true);
+    }
+    match record.session.call(Op::Exists { path: record.path(), watch: false }).await {
+        Ok(Reply::Stat(stat)) => Ok(Token::new(stat.czxid as u64) == record.token),
+        Ok(_) | Err(Failure::Refused(Code::NO_NODE)) => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+pub(crate) async fn delete(session: &Session, path: String) -> Result<Released, Failure> {
+    match session.call(Op::Delete { path }).await {
+        Ok(_) => Ok(Released::Done),
+        // What went with its session is gone as well.
+        Err(Failure::Refused(Code::NO_NODE) | Failure::Expired) => Ok(Released::NotHeld),
+        Err(failure) => Err(failure),
+    }
+}
