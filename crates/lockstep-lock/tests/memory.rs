@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lockstep_lock::memory::Memory;
+use lockstep_lock::{LockError, Locks, Options};
 use lockstep_testkit::stories;
 use lockstep_testkit::suite::{self, Subject};
 
@@ -19,4 +20,14 @@ async fn conforms() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lives_through_the_stories() {
     stories::run(&memory()).await.assert_passed();
+}
+
+/// A fence that takes nothing smaller than the largest token it has seen would otherwise make readers
+/// refuse each other. The rule of `queue.rs`; stores that order by creation cannot follow it.
+#[tokio::test]
+async fn readers_that_hold_together_have_one_token() -> Result<(), LockError> {
+    let locks = Locks::open_with(Arc::new(Memory::new()), Options::default()).await?;
+    let (one, two) = (locks.read("book").await?, locks.read("book").await?);
+    assert_eq!(one.token(), two.token());
+    Ok(())
 }
