@@ -198,7 +198,7 @@ canaries! {
         REDIS_OWN;
     "redis-readers-have-many-tokens": "a fence takes a reader for a writer that came later",
         in HEAL_LUA, "if alone or wanted ~= 'read' then" => "if true then",
-        REDIS;
+        REDIS_OWN;
     "sqlite-serves-the-dead": "a waiter that died is granted the lock",
         in "crates/lockstep-sql/src/sqlite/sql/waiter_next.sql", "AND until_ns > ?2" => "AND ?2 = ?2",
         SQLITE;
