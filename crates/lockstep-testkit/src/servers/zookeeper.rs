@@ -39,6 +39,7 @@ pub struct ZooKeeperServer {
     launch: Launch,
     port: u16,
     tls_port: Option<u16>,
+    alone: bool,
     _folder: Folder,
 }
 
@@ -71,17 +72,9 @@ impl ZooKeeperServer {
         let mut launch =
             Launch::new("java", &folder.path)?.args(java(options)?).args([main, "zoo.cfg"]);
         launch.detached = options.home.is_detached();
-        let process = launch.start(|_| match ensemble {
-            None => {
-                if let Some(port) = tls_port {
-                    TcpStream::connect(("127.0.0.1", port))?;
-                }
-                mode(port).map(drop)
-            }
-            // Alone, a member of an ensemble serves nobody.
-            Some(_) => TcpStream::connect(("127.0.0.1", port)).map(drop).map_err(Into::into),
-        })?;
-        Ok(ZooKeeperServer { process, launch, port, tls_port, _folder: folder })
+        let alone = ensemble.is_none();
+        let process = launch.start(|_| is_up(port, tls_port, alone))?;
+        Ok(ZooKeeperServer { process, launch, port, tls_port, alone, _folder: folder })
     }
 
     /// Where clients connect: `zookeeper://127.0.0.1:PORT`, or `zookeepers://` if it serves TLS.
@@ -112,13 +105,11 @@ impl ZooKeeperServer {
         self.process.resume()
     }
 
-    /// Kills it if it runs and starts it again on the same port and data; returns when it listens.
+    /// Kills it if it runs and starts it again on the same port and data; returns when it serves,
+    /// or, as a member of an ensemble, when it listens.
     pub fn restart(&mut self) -> Result<()> {
         self.process.kill()?;
-        let port = self.port;
-        self.process = self
-            .launch
-            .start(|_| TcpStream::connect(("127.0.0.1", port)).map(drop).map_err(Into::into))?;
+        self.process = self.launch.start(|_| is_up(self.port, self.tls_port, self.alone))?;
         Ok(())
     }
 
@@ -287,6 +278,18 @@ fn java(options: &ZooKeeperOptions) -> Result<Vec<String>> {
     Ok(args)
 }
 
+/// It listens before it serves. Who is alone is up when it serves; a member of an ensemble serves
+/// only with others, and is up when it listens.
+fn is_up(port: u16, tls_port: Option<u16>, alone: bool) -> Result<()> {
+    if !alone {
+        return TcpStream::connect(("127.0.0.1", port)).map(drop).map_err(Into::into);
+    }
+    if let Some(port) = tls_port {
+        TcpStream::connect(("127.0.0.1", port))?;
+    }
+    mode(port).map(drop)
+}
+
 fn mode(port: u16) -> Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
@@ -310,9 +313,7 @@ mod tests {
         server.kill().unwrap();
         assert!(server.mode().is_err());
         server.restart().unwrap();
-        let serves = || Ok(server.mode().ok());
-        let mode = wait_for(ANSWER_LIMIT, serves).unwrap().unwrap();
-        assert_eq!((server.url(), mode), (url, "standalone".to_owned()));
+        assert_eq!((server.url(), server.mode().unwrap()), (url, "standalone".to_owned()));
     }
 
     #[tokio::test(flavor = "multi_thread")]
