@@ -7,7 +7,6 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 import org.apache.zookeeper.CreateMode;
-import org.apache.zookeeper.KeeperException;
 import org.apache.zookeeper.ZooDefs;
 import org.apache.zookeeper.ZooKeeper;
 
@@ -67,11 +66,13 @@ public final class ZooKeeperBench {
     }
 
     private static Lap lap(String kind, String servers, int me) throws Exception {
+        // A run's last nodes live as long as its sessions, so each has paths of its own.
+        long run = ProcessHandle.current().pid();
         if (kind.equals("raw")) {
-            return raw(servers, "/raw-" + me);
+            return raw(servers, "/raw-" + run + "-" + me);
         }
         CuratorFramework client = curator(servers);
-        String path = kind.equals("free") ? "/curator-" + me : "/curator-contended";
+        String path = kind.equals("free") ? "/curator-" + run + "-" + me : "/curator-" + run;
         InterProcessMutex mutex = new InterProcessMutex(client, path);
         return () -> {
             mutex.acquire();
@@ -90,11 +91,7 @@ public final class ZooKeeperBench {
         CountDownLatch connected = new CountDownLatch(1);
         ZooKeeper client = new ZooKeeper(servers, 20000, event -> connected.countDown());
         connected.await(20, TimeUnit.SECONDS);
-        try {
-            client.create(path, new byte[0], ZooDefs.Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
-        } catch (KeeperException.NodeExistsException already) {
-            // From the pass before.
-        }
+        client.create(path, new byte[0], ZooDefs.Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
         return () -> {
             String node = client.create(
                 path + "/lock-", new byte[0], ZooDefs.Ids.OPEN_ACL_UNSAFE, CreateMode.EPHEMERAL_SEQUENTIAL);

@@ -1,9 +1,9 @@
 //! What stands in the value of a key: two or three lines for people and for us.
 //!
 //! ```text
-//! lockstep 1 exclusive 30000 1700000000000 0123…   (share, ttl and since in ms, owner)
-//! host 42 program                                  (label)
-//! broken: stuck                                    (an operator's words, if there are any)
+//! lockstep 1 exclusive 30000 1700000000000 0123… 4567…   (share, ttl and since in ms, owner, claim)
+//! host 42 program                                        (label)
+//! broken: stuck                                          (an operator's words, if there are any)
 //! ```
 
 use std::time::Duration;
@@ -54,15 +54,13 @@ pub(crate) struct Info {
 impl Entry {
     /// Reads a key of this line; `None` if it belongs to the lock of a longer name.
     pub(crate) fn read(line: &[u8], kv: &KeyValue) -> Option<Self> {
-        let last = last_part(line, &kv.key)?;
-        let claim: Option<ClaimId> = last.parse().ok();
-        let info = claim.and_then(|claim| Info::read(claim, &kv.value));
+        last_part(line, &kv.key)?;
         Some(Self {
             key: kv.key.clone(),
             create: kv.create_revision,
             modified: kv.mod_revision,
             lease: kv.lease,
-            who: info.map_or(Who::Foreign, Who::Ours),
+            who: Info::read(&kv.value).map_or(Who::Foreign, Who::Ours),
         })
     }
 
@@ -147,16 +145,17 @@ impl Info {
     }
 
     pub(crate) fn write(&self) -> Vec<u8> {
-        let Self { owner, label, share, ttl, since_ms, broken, .. } = self;
+        let Self { claim, owner, label, share, ttl, since_ms, broken } = self;
         let label = utf8_percent_encode(label.as_str(), ESCAPED);
-        let mut text = format!("{MARK}{share} {} {since_ms} {owner}\n{label}\n", ttl.as_millis());
+        let ttl = ttl.as_millis();
+        let mut text = format!("{MARK}{share} {ttl} {since_ms} {owner} {claim}\n{label}\n");
         if let Some(reason) = broken {
             text += &format!("{BROKEN}{}\n", utf8_percent_encode(reason, ESCAPED));
         }
         text.into_bytes()
     }
 
-    pub(crate) fn read(claim: ClaimId, value: &[u8]) -> Option<Self> {
+    pub(crate) fn read(value: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(value).ok()?.strip_prefix(MARK)?;
         let mut lines = text.lines();
         let mut words = lines.next()?.split(' ');
@@ -164,6 +163,7 @@ impl Info {
         let ttl = Duration::from_millis(words.next()?.parse().ok()?);
         let since_ms = words.next()?.parse().ok()?;
         let owner = words.next()?.parse().ok()?;
+        let claim = words.next()?.parse().ok()?;
         let plain = |text: &str| percent_decode_str(text).decode_utf8().ok().map(String::from);
         let label = Label::new(plain(lines.next().unwrap_or_default())?);
         let broken = lines.next().and_then(|line| plain(line.strip_prefix(BROKEN)?));
@@ -205,10 +205,10 @@ mod tests {
     fn what_is_written_is_read() {
         let broken = Some("two\nlines, 100 %\r\n".to_owned());
         for info in [info(), Info { broken, ..info() }] {
-            assert_eq!(Info::read(info.claim, &info.write()), Some(info));
+            assert_eq!(Info::read(&info.write()), Some(info));
         }
-        assert_eq!(Info::read(ClaimId::from_u128(7), b""), None);
-        assert_eq!(Info::read(ClaimId::from_u128(7), b"lockstep 1 exclusive"), None);
+        assert_eq!(Info::read(b""), None);
+        assert_eq!(Info::read(b"lockstep 1 exclusive"), None);
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
             ..KeyValue::default()
         };
         let read = |kv: &KeyValue| Entry::read(b"a/", kv);
-        let ours = read(&kv(&format!("a/{}", info().claim), &info().write(), 5)).unwrap();
+        let ours = read(&kv("a/5-1", &info().write(), 5)).unwrap();
         assert_eq!((ours.info(), ours.is_a_lock(b"a/")), (Some(&info()), true));
         let go = read(&kv("a/5c", b"", 0x5c)).unwrap();
         assert_eq!(

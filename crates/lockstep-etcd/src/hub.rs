@@ -80,9 +80,6 @@ impl Hub {
         config: &Arc<Config>,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>, StoreError> {
-        let link = Link::new(Arc::clone(config));
-        let (book, sessions) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { link, clock, book, sessions });
         let no_thread = |error: std::io::Error| {
             let message = format!("cannot start the thread that keeps leases: {error}");
             StoreError::new(STORE, ErrorKind::Busy, Effect::None, message)
@@ -91,6 +88,9 @@ impl Hub {
             .enable_all()
             .build()
             .map_err(no_thread)?;
+        let link = Link::at_home(Arc::clone(config), runtime.handle().clone());
+        let (book, sessions) = (Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { link, clock, book, sessions });
         let (orders, inbox) = mpsc::unbounded_channel();
         let worker = Worker::new(Arc::clone(&shared));
         std::thread::Builder::new()
@@ -146,13 +146,13 @@ impl Hub {
     pub(crate) fn begin(
         &self,
         claim: &lockstep_lock::store::Claim,
-        entry: &[u8],
+        line: &[u8],
         session: &Arc<Session>,
         inbox: Option<&lockstep_lock::Inbox>,
-    ) -> Begun {
+    ) -> (Begun, Arc<[u8]>) {
         let now = self.now();
         let mut book = self.shared.book.lock();
-        let begun = book.begin(now, claim, entry, session, inbox);
+        let begun = book.begin(now, claim, line, session, inbox);
         let late = book.wakes_at.is_none_or(|at| book.next().is_some_and(|next| next < at));
         drop(book);
         if late {

@@ -1,6 +1,7 @@
-//! How keys are named: `<prefix><name>/<claim id>` (docs/decisions/0014).
+//! How keys are named: `<prefix><name>/<lease>`, as etcd's own locks name them, and with a number behind it
+//! for the second and further claims of one handle (docs/decisions/0014).
 
-use lockstep_core::{ClaimId, Key};
+use lockstep_core::Key;
 
 /// The tenant's part of every key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,15 +23,20 @@ impl Layout {
         format!("{}{key}/", self.prefix).into_bytes()
     }
 
-    pub(crate) fn entry(&self, key: &Key, claim: ClaimId) -> Vec<u8> {
-        format!("{}{key}/{claim}", self.prefix).into_bytes()
-    }
-
     /// The lock that a key belongs to.
     pub(crate) fn lock_of(&self, entry: &[u8]) -> Option<Key> {
         let text = std::str::from_utf8(entry).ok()?.strip_prefix(&self.prefix)?;
         Key::new(text.rsplit_once('/')?.0).ok()
     }
+}
+
+/// The key of a handle's claim in this line.
+pub(crate) fn entry(line: &[u8], lease: i64, number: u32) -> Vec<u8> {
+    let last = match number {
+        0 => format!("{lease:x}"),
+        _ => format!("{lease:x}-{number}"),
+    };
+    [line, last.as_bytes()].concat()
 }
 
 /// The end of the range of keys that start like this. Ours never end in 0xff: they are UTF-8.
@@ -58,13 +64,13 @@ mod tests {
     fn a_name_is_not_part_of_a_longer_one() {
         let layout = Layout::new("t:");
         let (short, long) = (Key::new("a").unwrap(), Key::new("a/b").unwrap());
-        let claim = ClaimId::from_u128(0xabc);
-        let (line, entry) = (layout.line(&short), layout.entry(&long, claim));
-        assert!(entry.starts_with(&line), "as in etcd's own locks");
-        assert_eq!(last_part(&line, &entry), None);
-        assert_eq!(last_part(&layout.line(&long), &entry), Some(claim.to_string().as_str()));
-        assert_eq!(layout.lock_of(&entry), Some(long));
-        assert_eq!(layout.lock_of(&layout.entry(&short, claim)), Some(short));
+        let line = layout.line(&short);
+        let of_long = entry(&layout.line(&long), 0x5c, 0);
+        assert!(of_long.starts_with(&line), "as in etcd's own locks");
+        assert_eq!(last_part(&line, &of_long), None);
+        assert_eq!(last_part(&layout.line(&long), &of_long), Some("5c"));
+        assert_eq!(layout.lock_of(&of_long), Some(long));
+        assert_eq!(layout.lock_of(&entry(&line, 0x5c, 3)), Some(short));
         assert_eq!(layout.lock_of(b"another:a/1"), None);
         assert_eq!(layout.lock_of(b"t:plain"), None);
     }

@@ -16,6 +16,7 @@
 
 mod book;
 mod config;
+mod departures;
 mod entry;
 mod error;
 mod hub;

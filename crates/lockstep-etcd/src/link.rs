@@ -11,6 +11,7 @@ use http::uri::PathAndQuery;
 use lockstep_core::StoreError;
 use parking_lot::Mutex;
 use prost::Message;
+use tokio::runtime::Handle;
 use tonic::client::Grpc;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
@@ -40,6 +41,8 @@ pub(crate) struct Link {
     config: Arc<Config>,
     line: Mutex<Option<Line>>,
     dialing: tokio::sync::Mutex<()>,
+    /// Where its connections live; the caller's runtime if nothing is said.
+    home: Option<Handle>,
     /// Which endpoint is next.
     turn: AtomicUsize,
 }
@@ -61,8 +64,14 @@ impl Link {
             config,
             line: Mutex::default(),
             dialing: tokio::sync::Mutex::default(),
+            home: None,
             turn: 0.into(),
         }
+    }
+
+    /// The same, with connections that live on this runtime, whoever asks first.
+    pub(crate) fn at_home(config: Arc<Config>, home: Handle) -> Self {
+        Self { home: Some(home), ..Self::new(config) }
     }
 
     pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Failure> {
@@ -156,7 +165,15 @@ impl Link {
 
     async fn dial_one(&self, number: usize) -> Result<Line, StoreError> {
         let address: Arc<str> = self.config.hosts()[number].as_str().into();
-        let channel = self.config.endpoint(number)?.connect().await.map_err(|error| {
+        let endpoint = self.config.endpoint(number)?;
+        let dialed = match &self.home {
+            None => endpoint.connect().await,
+            Some(home) => match home.spawn(async move { endpoint.connect().await }).await {
+                Ok(dialed) => dialed,
+                Err(_) => return Err(error::unreachable("the thread that keeps leases has ended")),
+            },
+        };
+        let channel = dialed.map_err(|error| {
             let why = innermost(&error);
             match why.contains("certificate") {
                 true => StoreError::config(

@@ -1,10 +1,10 @@
 //! Reading the line of a lock, and the requests that change it.
 
-use lockstep_core::{Key, StoreError};
+use lockstep_core::{ClaimId, Key, StoreError};
 use lockstep_lock::Share;
 use lockstep_lock::line::Line;
 
-use crate::entry::Entry;
+use crate::entry::{Entry, Info};
 use crate::error::{self, Failure};
 use crate::layout::range_end;
 use crate::link::Link;
@@ -39,8 +39,10 @@ impl Seen {
         }
     }
 
-    pub(crate) fn find(&self, key: &[u8]) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.key == key)
+    /// The entry of this claim, whichever handle made it.
+    pub(crate) fn find(&self, claim: ClaimId) -> Option<(&Entry, &Info)> {
+        let all = self.entries.iter().filter_map(|entry| Some((entry, entry.info()?)));
+        all.into_iter().find(|(_, info)| info.claim == claim)
     }
 
     /// Who came after this revision is not of interest.

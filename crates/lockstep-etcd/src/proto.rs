@@ -248,10 +248,21 @@ pub(crate) enum WatchOrder {
 pub(crate) struct WatchCreateRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) range_end: Vec<u8>,
     #[prost(int64, tag = "3")]
     pub(crate) start_revision: i64,
+    /// What is not told.
+    #[prost(enumeration = "WatchFilter", repeated, tag = "5")]
+    pub(crate) filters: Vec<i32>,
     #[prost(int64, tag = "7")]
     pub(crate) watch_id: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub(crate) enum WatchFilter {
+    NoPut = 0,
 }
 
 #[derive(Clone, PartialEq, Message)]

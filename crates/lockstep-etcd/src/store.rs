@@ -12,7 +12,7 @@ use lockstep_lock::store::{
 };
 use lockstep_lock::{Fencing, Inbox, Origin, Scope, Share, StoreFacts};
 
-use crate::book::Begun;
+use crate::book::{Begun, Claimed};
 use crate::config::{Config, Etcd};
 use crate::entry::{Entry, Info, token};
 use crate::error::{self, Failure, STORE};
@@ -134,7 +134,7 @@ impl LockStore for Lane {
 struct Ask<'a> {
     claim: &'a Claim,
     line: Vec<u8>,
-    entry: Vec<u8>,
+    entry: Arc<[u8]>,
     session: Arc<Session>,
 }
 
@@ -146,20 +146,20 @@ impl Lane {
     async fn ask(&self, claim: &Claim) -> Result<Answer, Failure> {
         // Trust is counted from before this, and etcd has promised the lease until after it.
         let session = self.hub.session(claim.ttl).await?;
-        let layout = &self.config.layout;
-        let (line, entry) = (layout.line(&claim.key), layout.entry(&claim.key, claim.id));
+        let line = self.config.layout.line(&claim.key);
         let before = self.hub.shared().book.lock().get(claim.id).cloned();
         let known = before.as_ref().is_some_and(|claimed| claimed.create.is_some());
-        if self.hub.begin(claim, &entry, &session, self.inbox.as_ref()) == Begun::Lapsed
+        let (begun, entry) = self.hub.begin(claim, &line, &session, self.inbox.as_ref());
+        if begun == Begun::Lapsed
             && let Some(lapsed) = before
         {
             // Nobody else deals with this claim while it is being asked for.
-            delete_own(self.link(), &lapsed, || true).await?;
+            delete_own(self.link(), claim.id, &lapsed, || true).await?;
         }
-        let ask = Ask { claim, line, entry, session };
+        let mut ask = Ask { claim, line, entry, session };
         let answer = match claim.wait || known {
-            true => self.join(&ask).await,
-            false => self.take_if_free(&ask).await,
+            true => self.join(&mut ask).await,
+            false => self.take_if_free(&mut ask).await,
         };
         if let Err(Failure::LeaseGone) = &answer {
             self.hub.session_gone(&ask.session);
@@ -169,7 +169,7 @@ impl Lane {
     }
 
     /// For who does not wait: writes only if nobody is there.
-    async fn take_if_free(&self, ask: &Ask<'_>) -> Result<Answer, Failure> {
+    async fn take_if_free(&self, ask: &mut Ask<'_>) -> Result<Answer, Failure> {
         let nobody = Compare {
             range_end: range_end(&ask.line),
             ..equals(&ask.line, With::CreateRevision(0))
@@ -192,7 +192,7 @@ impl Lane {
             None => return self.join(ask).await,
             Some(of) if of != share.of() => Answer::Differs { of },
             // It may fit beside those who hold it, or be one of them.
-            Some(_) if share.weight() < share.of() || seen.find(&ask.entry).is_some() => {
+            Some(_) if share.weight() < share.of() || seen.find(ask.claim.id).is_some() => {
                 return self.join(ask).await;
             }
             Some(_) => Answer::Busy,
@@ -203,9 +203,9 @@ impl Lane {
     }
 
     /// Takes a place in the line, or keeps the one it has.
-    async fn join(&self, ask: &Ask<'_>) -> Result<Answer, Failure> {
+    async fn join(&self, ask: &mut Ask<'_>) -> Result<Answer, Failure> {
         for _ in 0..TRIES {
-            let mine = RangeRequest { key: ask.entry.clone(), ..RangeRequest::default() };
+            let mine = RangeRequest { key: ask.entry.to_vec(), ..RangeRequest::default() };
             let front = look::front(&ask.line, None);
             let txn = TxnRequest {
                 compare: vec![equals(&ask.entry, With::CreateRevision(0))],
@@ -218,7 +218,17 @@ impl Lane {
             if answer.succeeded {
                 let [_, front] = replies else { return Err(error::baffled("line").into()) };
                 let seen = self.line_to(ask, range_of(front)?, at, at).await?;
-                return self.placed(ask, at, seen).await;
+                match seen.find(ask.claim.id).map(|(first, _)| first.key.clone()) {
+                    // Through another handle it has asked before: that place is the better one.
+                    Some(earlier) if *earlier != *ask.entry => {
+                        let guard = vec![equals(&ask.entry, With::CreateRevision(at))];
+                        delete_if(self.link(), &ask.entry, guard).await?;
+                        self.adopt(ask.claim, &earlier, &ask.session);
+                        ask.entry = earlier.into();
+                        continue;
+                    }
+                    _ => return self.placed(ask, at, seen).await,
+                }
             }
             let [mine, front] = replies else { return Err(error::baffled("line").into()) };
             let Some(mine) = range_of(mine)?.kvs.first() else {
@@ -227,6 +237,13 @@ impl Lane {
             let Some(entry) = Entry::read(&ask.line, mine) else {
                 return Err(error::baffled("key").into());
             };
+            if entry.info().is_none_or(|info| info.claim != ask.claim.id) {
+                // What an earlier claim left behind, or somebody else wrote, has this name.
+                let mut book = self.hub.shared().book.lock();
+                let renamed = book.rename(ask.claim.id, &ask.line, ask.session.lease);
+                ask.entry = renamed.ok_or_else(|| error::unreachable("the claim has ended"))?;
+                continue;
+            }
             if let Some(reason) = entry.info().and_then(|info| info.broken.clone()) {
                 return Ok(Answer::Broken { reason });
             }
@@ -259,7 +276,7 @@ impl Lane {
     /// The claim has its key; what does that mean?
     async fn placed(&self, ask: &Ask<'_>, me: i64, seen: Seen) -> Result<Answer, Failure> {
         let line = seen.line();
-        let standing = line.standing(&ask.entry);
+        let standing = line.standing(&ask.entry.to_vec());
         if standing == Some(Standing::Holds) {
             return Ok(self.granted(ask.claim, me));
         }
@@ -283,7 +300,7 @@ impl Lane {
                 self.hub.park(Parked {
                     claim: ask.claim.id,
                     line: ask.line.clone(),
-                    entry: ask.entry.clone(),
+                    entry: ask.entry.to_vec(),
                     create: me,
                     share: ask.claim.share,
                     seen,
@@ -307,46 +324,57 @@ impl Lane {
         Answer::Granted { token: Some(token(at)) }
     }
 
+    fn adopt(&self, claim: &Claim, entry: &[u8], session: &Arc<Session>) {
+        let (now, inbox) = (self.hub.now(), self.inbox.as_ref());
+        self.hub.shared().book.lock().adopt(now, claim, entry, session, inbox);
+    }
+
     async fn give_back(&self, hold: &Hold) -> Result<bool, StoreError> {
-        let entry = self.config.layout.entry(&hold.key, hold.id);
         let known = {
             let mut book = self.hub.shared().book.lock();
-            let claimed = book.get_mut(hold.id).filter(|claimed| *claimed.entry == *entry);
             // Its key goes because we say so: nobody has lost anything.
-            claimed.map(|claimed| {
+            book.get_mut(hold.id).map(|claimed| {
                 claimed.releasing = true;
-                (claimed.create, claimed.ending)
+                claimed.clone()
             })
         };
-        // Guarded by the revision of its creation, so that a release that comes late cannot hit
-        // what the same claim has got since.
-        let guard = match known {
-            Some((Some(create), _)) => vec![equals(&entry, With::CreateRevision(create))],
-            _ => vec![],
+        let deleted = match &known {
+            // Guarded by the revision of its creation, so that a release that comes late cannot hit
+            // what has got the same name since.
+            Some(Claimed { entry, create: Some(create), .. }) => {
+                let guard = vec![equals(entry, With::CreateRevision(*create))];
+                delete_if(self.link(), entry, guard).await?
+            }
+            // The answer that would have named its key was lost, or another handle made it.
+            _ => {
+                let line = self.config.layout.line(&hold.key);
+                match look::all(self.link(), &line, None).await?.find(hold.id) {
+                    Some((found, _)) => {
+                        let guard = vec![equals(&found.key, With::CreateRevision(found.create))];
+                        delete_if(self.link(), &found.key, guard).await?
+                    }
+                    None => false,
+                }
+            }
         };
-        let deleted = delete_if(self.link(), &entry, guard).await?;
         if known.is_some() {
             self.hub.forget(hold.id);
         }
-        Ok(deleted && !known.is_some_and(|(_, ending)| ending))
+        Ok(deleted && !known.is_some_and(|claimed| claimed.ending))
     }
 
     async fn downgrade(&self, hold: &Hold) -> Result<bool, StoreError> {
-        let (line, entry) =
-            (self.config.layout.line(&hold.key), self.config.layout.entry(&hold.key, hold.id));
+        let line = self.config.layout.line(&hold.key);
         for _ in 0..TRIES {
             let seen = look::all(self.link(), &line, None).await?;
-            let holds = seen.line().standing(&entry) == Some(Standing::Holds);
-            let Some((found, info)) = seen.find(&entry).and_then(|it| Some((it, it.info()?)))
-            else {
-                return Ok(false);
-            };
+            let Some((found, info)) = seen.find(hold.id) else { return Ok(false) };
+            let holds = seen.line().standing(&found.key) == Some(Standing::Holds);
             match info.share {
                 Share::Exclusive if holds => {}
                 share => return Ok(holds && share == Share::Read),
             }
             let weaker = Info { share: Share::Read, ..info.clone() };
-            if look::rewrite(self.link(), found, over(&entry, &weaker)).await? {
+            if look::rewrite(self.link(), found, over(&found.key, &weaker)).await? {
                 return Ok(true);
             }
         }
@@ -356,15 +384,29 @@ impl Lane {
     async fn renew_all(&self, holds: &[Hold]) -> Result<Vec<Renewal>, StoreError> {
         let mut answers = Vec::with_capacity(holds.len());
         for some in holds.chunks(TXN_OPS) {
-            let keys = some.iter().map(|hold| self.config.layout.entry(&hold.key, hold.id));
-            let ranges = keys.map(|key| range(RangeRequest { key, ..RangeRequest::default() }));
+            let entries: Vec<Option<Arc<[u8]>>> = {
+                let book = self.hub.shared().book.lock();
+                some.iter().map(|hold| Some(Arc::clone(&book.get(hold.id)?.entry))).collect()
+            };
+            let known = entries.iter().flatten();
+            let ranges = known.map(|key| {
+                range(RangeRequest { key: key.to_vec(), ..RangeRequest::default() })
+            });
             let txn = TxnRequest { success: ranges.collect(), ..TxnRequest::default() };
-            let found = self.link().txn(txn).await?;
-            if found.responses.len() != some.len() {
-                return Err(error::baffled("keys"));
-            }
-            for (hold, found) in some.iter().zip(&found.responses) {
-                answers.push(self.renew_one(hold, range_of(found)?.kvs.first()).await?);
+            let found = match txn.success.is_empty() {
+                true => vec![],
+                false => self.link().txn(txn).await?.responses,
+            };
+            let mut found = found.iter();
+            for (hold, entry) in some.iter().zip(entries) {
+                answers.push(match entry {
+                    // Another handle took it, or it was granted while nobody listened.
+                    None => self.take_over(hold).await?,
+                    Some(_) => {
+                        let found = found.next().ok_or_else(|| error::baffled("keys"))?;
+                        self.renew_one(hold, range_of(found)?.kvs.first()).await?
+                    }
+                });
             }
         }
         Ok(answers)
@@ -373,11 +415,12 @@ impl Lane {
     /// Two things prove a hold: its key, read with the consent of a majority after the renewal was
     /// asked for, and the lease that the key lives with, which etcd has promised for another ttl.
     async fn renew_one(&self, hold: &Hold, kv: Option<&KeyValue>) -> Result<Renewal, StoreError> {
-        let Some(kv) = kv else {
+        let found = kv.and_then(|kv| Some((kv, Info::read(&kv.value)?)));
+        let Some((kv, info)) = found.filter(|(_, info)| info.claim == hold.id) else {
             self.hub.find_out(hold.id);
             return Ok(Renewal::Lost);
         };
-        if let Some(reason) = Info::read(hold.id, &kv.value).and_then(|info| info.broken) {
+        if let Some(reason) = info.broken {
             return Ok(Renewal::Broken { reason });
         }
         let claimed = self.hub.shared().book.lock().get(hold.id).cloned();
@@ -398,25 +441,25 @@ impl Lane {
         }
         match claimed.is_some_and(|claimed| claimed.ending) {
             true => Ok(Renewal::Lost),
-            false => self.take_over(hold, kv).await,
+            false => self.take_over(hold).await,
         }
     }
 
     /// A hold that another handle took, or one that was granted while nobody listened: from now on it
     /// lives with our lease.
-    async fn take_over(&self, hold: &Hold, kv: &KeyValue) -> Result<Renewal, StoreError> {
-        let (line, entry) =
-            (self.config.layout.line(&hold.key), self.config.layout.entry(&hold.key, hold.id));
-        let seen = look::up_to(self.link(), &line, kv.create_revision, Share::Read, None).await?;
-        let Some((found, info)) = seen.find(&entry).and_then(|it| Some((it, it.info()?))) else {
-            return Ok(Renewal::Lost);
-        };
-        if seen.line().standing(&entry) != Some(Standing::Holds) {
+    async fn take_over(&self, hold: &Hold) -> Result<Renewal, StoreError> {
+        let line = self.config.layout.line(&hold.key);
+        let seen = look::all(self.link(), &line, None).await?;
+        let Some((found, info)) = seen.find(hold.id) else { return Ok(Renewal::Lost) };
+        if let Some(reason) = info.broken.clone() {
+            return Ok(Renewal::Broken { reason });
+        }
+        if seen.line().standing(&found.key) != Some(Standing::Holds) {
             return Ok(Renewal::Lost);
         }
         let session = self.hub.session(hold.ttl).await?;
         let moved = found.lease == session.lease
-            || look::rewrite(self.link(), found, moved(&entry, &session)).await?;
+            || look::rewrite(self.link(), found, moved(&found.key, &session)).await?;
         if !moved {
             return Ok(Renewal::Lost);
         }
@@ -429,8 +472,8 @@ impl Lane {
             ttl: hold.ttl,
             wait: false,
         };
-        self.hub.begin(&claim, &entry, &session, self.inbox.as_ref());
-        self.granted(&claim, kv.create_revision);
+        self.adopt(&claim, &found.key, &session);
+        self.granted(&claim, found.create);
         Ok(Renewal::Renewed)
     }
 }
@@ -438,7 +481,7 @@ impl Lane {
 impl Ask<'_> {
     fn put(&self) -> PutRequest {
         PutRequest {
-            key: self.entry.clone(),
+            key: self.entry.to_vec(),
             value: Info::of(self.claim, wall_ms()).write(),
             lease: self.session.lease,
             ..PutRequest::default()

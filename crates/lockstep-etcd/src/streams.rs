@@ -13,9 +13,10 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::hub::{Heard, Shared};
+use crate::layout::range_end;
 use crate::proto::{
     LeaseKeepAliveRequest, LeaseKeepAliveResponse, WatchCancelRequest, WatchCreateRequest,
-    WatchOrder, WatchRequest, WatchResponse,
+    WatchFilter, WatchOrder, WatchRequest, WatchResponse,
 };
 
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
@@ -124,31 +125,34 @@ impl KeepAlives {
     }
 }
 
-/// Who listens to a key, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Watcher {
-    pub(crate) claim: ClaimId,
-    pub(crate) key: Vec<u8>,
-    pub(crate) whose: Whose,
+/// Why something is listened to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The key of somebody who is ahead of this claim.
+    Ahead(ClaimId),
+    /// The claim's own key, from now on.
+    Own(ClaimId),
+    /// The claim's own key, with all that has happened to it from this revision on.
+    OwnSince(ClaimId, i64),
+    /// Everybody who leaves this line.
+    Line,
 }
 
-/// Whose key it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
-    /// Somebody's who is ahead.
-    Ahead,
-    /// The claim's own, from now on.
-    Own,
-    /// The claim's own, with all that has happened to it from this revision on.
-    OwnSince(i64),
+impl Why {
+    fn claim(self) -> Option<ClaimId> {
+        match self {
+            Self::Ahead(claim) | Self::Own(claim) | Self::OwnSince(claim, _) => Some(claim),
+            Self::Line => None,
+        }
+    }
 }
 
 /// Watches keys.
 pub(crate) struct Watches {
     generation: u64,
     stream: Option<Stream<WatchRequest>>,
-    watchers: HashMap<i64, Watcher>,
-    ids: HashMap<(ClaimId, Vec<u8>), i64>,
+    watchers: HashMap<i64, (Why, Vec<u8>)>,
+    ids: HashMap<(Option<ClaimId>, Vec<u8>), i64>,
     last_id: i64,
 }
 
@@ -164,31 +168,42 @@ impl Watches {
         &mut self,
         shared: &Arc<Shared>,
         heard: &mpsc::UnboundedSender<Heard>,
-        watcher: Watcher,
+        why: Why,
+        key: &[u8],
     ) {
-        if self.ids.contains_key(&(watcher.claim, watcher.key.clone())) {
+        let id = (why.claim(), key.to_vec());
+        if self.ids.contains_key(&id) {
             return;
         }
         let stream = self.stream.get_or_insert_with(|| {
             open(shared, WATCH, heard.clone(), self.generation, Heard::Watched)
         });
         self.last_id += 1;
-        let start_revision = match watcher.whose {
-            Whose::OwnSince(revision) => revision,
-            Whose::Ahead | Whose::Own => 0,
-        };
-        let (key, watch_id) = (watcher.key.clone(), self.last_id);
-        let create = WatchCreateRequest { key, start_revision, watch_id };
+        let mut create =
+            WatchCreateRequest { key: key.to_vec(), watch_id: self.last_id, ..Default::default() };
+        match why {
+            Why::Ahead(_) | Why::Own(_) => {}
+            Why::OwnSince(_, revision) => create.start_revision = revision,
+            Why::Line => {
+                create.range_end = range_end(key);
+                create.filters = vec![WatchFilter::NoPut.into()];
+            }
+        }
         let _ = stream.requests.send(WatchRequest { order: Some(WatchOrder::Create(create)) });
-        self.ids.insert((watcher.claim, watcher.key.clone()), self.last_id);
-        self.watchers.insert(self.last_id, watcher);
+        self.ids.insert(id, self.last_id);
+        self.watchers.insert(self.last_id, (why, key.to_vec()));
     }
 
-    pub(crate) fn get(&self, id: i64) -> Option<&Watcher> {
+    pub(crate) fn get(&self, id: i64) -> Option<&(Why, Vec<u8>)> {
         self.watchers.get(&id)
     }
 
-    pub(crate) fn remove(&mut self, claim: ClaimId, key: &[u8]) {
+    pub(crate) fn has(&self, claim: ClaimId, key: &[u8]) -> bool {
+        self.ids.contains_key(&(Some(claim), key.to_vec()))
+    }
+
+    /// `claim`: whose it is; nobody's for a line.
+    pub(crate) fn remove(&mut self, claim: Option<ClaimId>, key: &[u8]) {
         let Some(watch_id) = self.ids.remove(&(claim, key.to_vec())) else { return };
         self.watchers.remove(&watch_id);
         if let Some(stream) = &self.stream {

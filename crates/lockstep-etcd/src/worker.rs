@@ -11,6 +11,7 @@ use lockstep_lock::Signal;
 use tokio::sync::mpsc;
 
 use crate::book::Claimed;
+use crate::departures::Departures;
 use crate::entry::{Entry, Info, token};
 use crate::error::STORE;
 use crate::hub::{Heard, Order, Parked, Reply, Shared};
@@ -21,8 +22,8 @@ use crate::proto::{
     LeaseRevokeRequest, LeaseRevokeResponse, RangeRequest, WatchResponse, With, revision,
 };
 use crate::session::Session;
-use crate::streams::{KeepAlives, Watcher, Watches, Whose};
-use crate::waiting::{Step, Waiter};
+use crate::streams::{KeepAlives, Watches, Why};
+use crate::waiting::{Step, Target, Waiter};
 
 const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 const REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
@@ -35,6 +36,8 @@ const SETTLED: Duration = Duration::from_millis(100);
 const WATCHES_MAX: usize = 10_000;
 /// An answer to a keep-alive may take this long.
 const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(1);
+/// How long a line is listened to when nobody waits in it any more.
+const LINGER: Duration = Duration::from_secs(1);
 /// A lease that nobody has used for this long is given back.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -50,6 +53,8 @@ pub(crate) struct Worker {
     asked: Vec<(u64, Moment, Reply)>,
     watches: Watches,
     waiters: HashMap<ClaimId, (Waiter, Parked)>,
+    /// The lines that are listened to as a whole.
+    lines: HashMap<Vec<u8>, Departures>,
 }
 
 impl Worker {
@@ -65,6 +70,7 @@ impl Worker {
             asked: vec![],
             watches: Watches::new(),
             waiters: HashMap::new(),
+            lines: HashMap::new(),
         }
     }
 
@@ -108,10 +114,27 @@ impl Worker {
         {
             self.heed(claim);
         }
+        next = next.min(self.leave_idle_lines(now));
         let mut book = self.shared.book.lock();
         next = next.min(book.next().unwrap_or(Moment::MAX));
         book.wakes_at = Some(next);
         next.since(now)
+    }
+
+    /// Says when to look again.
+    fn leave_idle_lines(&mut self, now: Moment) -> Moment {
+        let watches = &mut self.watches;
+        let mut next = Moment::MAX;
+        self.lines.retain(|key, line| {
+            let end = line.kept_until(LINGER).unwrap_or(Moment::MAX);
+            if end <= now {
+                watches.remove(None, key);
+            } else {
+                next = next.min(end);
+            }
+            end > now
+        });
+        next
     }
 
     fn sessions(&self) -> Vec<Arc<Session>> {
@@ -297,13 +320,15 @@ impl Worker {
         if self.shared.book.lock().get(claim).is_none() {
             return;
         }
-        let own = Watcher { claim, key: parked.entry.clone(), whose: Whose::Own };
-        self.watches.add(&self.shared, &self.heard, own);
         let (line, read_at) = (parked.seen.line(), parked.seen.revision);
         let steps = match self.waiters.get_mut(&claim) {
             Some((waiter, before)) if before.create == parked.create => waiter.read(line, read_at),
             _ => {
+                self.stop_waiting(claim);
                 let (waiter, steps) = Waiter::new(parked.entry.clone(), line, read_at);
+                if !waiter.listens_to_the_line() {
+                    self.watches.add(&self.shared, &self.heard, Why::Own(claim), &parked.entry);
+                }
                 self.waiters.insert(claim, (waiter, parked));
                 steps
             }
@@ -312,12 +337,27 @@ impl Worker {
     }
 
     fn unheed(&mut self, claim: ClaimId, entry: &[u8]) {
-        if let Some((waiter, _)) = self.waiters.remove(&claim) {
-            for key in waiter.into_watched() {
-                self.watches.remove(claim, &key);
+        self.stop_waiting(claim);
+        self.watches.remove(Some(claim), entry);
+    }
+
+    fn stop_waiting(&mut self, claim: ClaimId) -> Option<Parked> {
+        let (waiter, parked) = self.waiters.remove(&claim)?;
+        for target in waiter.into_watched() {
+            self.unwatch(claim, &parked.line, &target);
+        }
+        Some(parked)
+    }
+
+    fn unwatch(&mut self, claim: ClaimId, line: &[u8], target: &Target) {
+        match target {
+            Target::Key(key) => self.watches.remove(Some(claim), key),
+            Target::Line => {
+                if let Some(line) = self.lines.get_mut(line) {
+                    line.leaves(claim, self.shared.clock.now());
+                }
             }
         }
-        self.watches.remove(claim, entry);
     }
 
     /// Listens for a holder, and to all that has happened to its key: an operator's words may come
@@ -329,56 +369,107 @@ impl Worker {
             claimed.heeded = true;
             (claimed.entry.to_vec(), claimed.create)
         };
-        let whose = create.map_or(Whose::Own, |create| Whose::OwnSince(create + 1));
-        self.watches.add(&self.shared, &self.heard, Watcher { claim, key, whose });
+        let why = create.map_or(Why::Own(claim), |create| Why::OwnSince(claim, create + 1));
+        self.watches.add(&self.shared, &self.heard, why, &key);
     }
 
     fn watched(&mut self, response: &WatchResponse) {
-        let Some(watcher) = self.watches.get(response.watch_id).cloned() else { return };
-        let Watcher { claim, key, whose } = watcher;
-        let own = whose != Whose::Ahead;
+        let Some((why, key)) = self.watches.get(response.watch_id).cloned() else { return };
         if response.is_given_up() {
-            // Compacted, or the right to read was taken away.
-            self.watches.remove(claim, &key);
-            if matches!(whose, Whose::OwnSince(_)) {
-                let watcher = Watcher { claim, key, whose: Whose::Own };
-                self.watches.add(&self.shared, &self.heard, watcher);
-            } else {
-                self.act(claim, vec![Step::Ask]);
-            }
-            return;
+            return self.given_up(why, &key);
         }
         if response.created {
-            let since = revision(response.header.as_ref());
-            match (whose, self.waiters.get_mut(&claim)) {
-                (Whose::Own, _) => self.look_at_own(claim, key.clone()),
-                (Whose::Ahead, Some((waiter, _))) => {
-                    let steps = waiter.listening(&key, since);
-                    self.act(claim, steps);
-                }
-                (Whose::OwnSince(_), _) | (Whose::Ahead, None) => {}
-            }
+            self.listening(why, &key, revision(response.header.as_ref()));
         }
         for event in &response.events {
             let Some(kv) = &event.kv else { continue };
             let gone = event.kind == i32::from(EventType::Delete);
-            if own {
-                self.own(claim, (!gone).then_some(kv));
-                continue;
+            match why {
+                Why::Own(claim) | Why::OwnSince(claim, _) => self.own(claim, (!gone).then_some(kv)),
+                Why::Ahead(claim) => self.ahead(claim, kv, gone),
+                Why::Line if gone => self.left_line(&key, kv),
+                Why::Line => {}
             }
-            let Some((waiter, parked)) = self.waiters.get_mut(&claim) else { break };
-            let steps = match gone {
-                true => waiter.left(&kv.key, kv.mod_revision),
-                false => {
-                    let share = Entry::read(&parked.line, kv).map(|entry| entry.in_line().share);
-                    match share {
-                        Some(share) => waiter.weakened(&kv.key, share, kv.mod_revision),
-                        None => vec![],
-                    }
-                }
-            };
-            self.act(claim, steps);
         }
+    }
+
+    /// Compacted, or the right to read was taken away.
+    fn given_up(&mut self, why: Why, key: &[u8]) {
+        match why {
+            Why::OwnSince(claim, _) => {
+                self.watches.remove(Some(claim), key);
+                self.watches.add(&self.shared, &self.heard, Why::Own(claim), key);
+            }
+            Why::Own(claim) | Why::Ahead(claim) => {
+                self.watches.remove(Some(claim), key);
+                self.act(claim, vec![Step::Ask]);
+            }
+            Why::Line => {
+                self.watches.remove(None, key);
+                let line = self.lines.remove(key);
+                for claim in line.iter().flat_map(Departures::waiters) {
+                    self.act(*claim, vec![Step::Ask]);
+                }
+            }
+        }
+    }
+
+    fn listening(&mut self, why: Why, key: &[u8], since: i64) {
+        match why {
+            Why::Own(claim) => self.look_at_own(claim, key.to_vec()),
+            Why::OwnSince(..) => {}
+            Why::Ahead(claim) => {
+                if let Some((waiter, _)) = self.waiters.get_mut(&claim) {
+                    let steps = waiter.listening(&Target::Key(key.to_vec()), since);
+                    self.act(claim, steps);
+                }
+            }
+            Why::Line => {
+                let Some(line) = self.lines.get_mut(key) else { return };
+                line.listening(since);
+                for claim in line.waiters().to_vec() {
+                    self.tell_departures(claim);
+                }
+            }
+        }
+    }
+
+    /// Something has happened to somebody who is ahead.
+    fn ahead(&mut self, claim: ClaimId, kv: &KeyValue, gone: bool) {
+        let Some((waiter, parked)) = self.waiters.get_mut(&claim) else { return };
+        let share = || Some(Entry::read(&parked.line, kv)?.in_line().share);
+        let steps = match gone {
+            true => waiter.left(&kv.key, kv.mod_revision),
+            false => share().map_or(vec![], |it| waiter.weakened(&kv.key, it, kv.mod_revision)),
+        };
+        self.act(claim, steps);
+    }
+
+    /// Somebody has left a line that is listened to.
+    fn left_line(&mut self, line: &[u8], kv: &KeyValue) {
+        let Some(departures) = self.lines.get_mut(line) else { return };
+        departures.left(&kv.key, kv.mod_revision);
+        for claim in departures.waiters().to_vec() {
+            let Some((waiter, parked)) = self.waiters.get_mut(&claim) else { continue };
+            if parked.entry == kv.key && parked.create < kv.mod_revision {
+                self.own(claim, None);
+            } else {
+                let steps = waiter.left(&kv.key, kv.mod_revision);
+                self.act(claim, steps);
+            }
+        }
+    }
+
+    /// What the watch over its line knows already, for who begins to wait.
+    fn tell_departures(&mut self, claim: ClaimId) {
+        let Some((waiter, parked)) = self.waiters.get_mut(&claim) else { return };
+        let Some(line) = self.lines.get(&parked.line) else { return };
+        let Some(since) = line.since() else { return };
+        let mut steps = waiter.listening(&Target::Line, since);
+        for (at, key) in line.after(waiter.read_at()) {
+            steps.extend(waiter.left(key, *at));
+        }
+        self.act(claim, steps);
     }
 
     fn look_at_own(&self, claim: ClaimId, key: Vec<u8>) {
@@ -408,22 +499,35 @@ impl Worker {
             drop(book);
             return self.unheed(claim, &entry);
         }
-        claimed.broken = Info::read(claim, &kv.value).and_then(|info| info.broken);
+        claimed.broken = Info::read(&kv.value).and_then(|info| info.broken);
     }
 
     fn act(&mut self, claim: ClaimId, steps: Vec<Step>) {
         for step in steps {
             match step {
-                Step::Watch(key) => {
-                    let watcher = Watcher { claim, key, whose: Whose::Ahead };
-                    self.watches.add(&self.shared, &self.heard, watcher);
+                Step::Watch(Target::Key(key)) => {
+                    self.watches.add(&self.shared, &self.heard, Why::Ahead(claim), &key);
                 }
-                Step::Unwatch(key) => self.watches.remove(claim, &key),
+                Step::Watch(Target::Line) => self.listen_to_line(claim),
+                Step::Unwatch(target) => {
+                    if let Some(line) = self.waiters.get(&claim).map(|(_, it)| it.line.clone()) {
+                        self.unwatch(claim, &line, &target);
+                    }
+                }
                 Step::Look => self.look(claim),
                 Step::Grant => self.grant(claim),
                 Step::Ask => self.ask_again(claim),
             }
         }
+    }
+
+    fn listen_to_line(&mut self, claim: ClaimId) {
+        let Some((_, parked)) = self.waiters.get(&claim) else { return };
+        let now = self.shared.clock.now();
+        let line = self.lines.entry(parked.line.clone()).or_insert_with(|| Departures::new(now));
+        line.joins(claim);
+        self.watches.add(&self.shared, &self.heard, Why::Line, &parked.line);
+        self.tell_departures(claim);
     }
 
     fn look(&self, claim: ClaimId) {
@@ -439,10 +543,8 @@ impl Worker {
 
     /// Tells a waiter that it is its turn, if the lease that its key lives with does.
     fn grant(&mut self, claim: ClaimId) {
-        let Some((waiter, parked)) = self.waiters.remove(&claim) else { return };
-        for key in waiter.into_watched() {
-            self.watches.remove(claim, &key);
-        }
+        let Some(parked) = self.stop_waiting(claim) else { return };
+        let heeded = self.watches.has(claim, &parked.entry);
         let now = self.shared.clock.now();
         let mut book = self.shared.book.lock();
         let Some(claimed) = book.get_mut(claim) else { return };
@@ -452,7 +554,7 @@ impl Worker {
         }
         let inbox = claimed.inbox.clone();
         let signal = if claimed.session.lives_until(now) {
-            claimed.held = true;
+            book.pushed(now, claim, heeded);
             Signal::Granted { claim, token: Some(token(parked.create)) }
         } else {
             Signal::AskAgain { claim }
@@ -464,10 +566,7 @@ impl Worker {
     }
 
     fn ask_again(&mut self, claim: ClaimId) {
-        if let Some((waiter, _)) = self.waiters.remove(&claim) {
-            for key in waiter.into_watched() {
-                self.watches.remove(claim, &key);
-            }
+        if self.stop_waiting(claim).is_some() {
             let inbox =
                 self.shared.book.lock().get(claim).and_then(|claimed| claimed.inbox.clone());
             if let Some(inbox) = inbox {
@@ -481,7 +580,7 @@ impl Worker {
         let (shared, heard) = (Arc::clone(&self.shared), self.heard.clone());
         tokio::spawn(async move {
             let still = || shared.book.lock().get(claim).is_some_and(|claimed| claimed.ending);
-            let done = delete_own(&shared.link, &claimed, still).await.is_ok();
+            let done = delete_own(&shared.link, claim, &claimed, still).await.is_ok();
             if !done {
                 tokio::time::sleep(SLICE).await;
             }
@@ -494,6 +593,7 @@ impl Worker {
         self.shared.link.give_up_current();
         self.keep_alives.close();
         self.watches.close();
+        self.lines.clear();
         let waiters: Vec<ClaimId> = self.waiters.keys().copied().collect();
         self.shared.book.lock().heed_nobody(now);
         for claim in waiters {
@@ -523,6 +623,7 @@ impl Worker {
 /// name and lease.
 pub(crate) async fn delete_own(
     link: &Link,
+    claim: ClaimId,
     claimed: &Claimed,
     still: impl Fn() -> bool,
 ) -> Result<bool, StoreError> {
@@ -531,7 +632,9 @@ pub(crate) async fn delete_own(
         None => {
             let range = RangeRequest { key: claimed.entry.to_vec(), ..RangeRequest::default() };
             match link.range(range).await?.kvs.first() {
-                Some(kv) if still() => kv.create_revision,
+                Some(kv) if still() && Info::read(&kv.value).is_some_and(|it| it.claim == claim) => {
+                    kv.create_revision
+                }
                 _ => return Ok(false),
             }
         }

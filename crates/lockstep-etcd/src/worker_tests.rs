@@ -95,16 +95,16 @@ fn turn_comes(when_ms: u64, dies: bool) -> Vec<Signal> {
         ttl: Duration::from_secs(1),
         wait: true,
     };
-    let entry = b"k/1".to_vec();
-    {
+    let entry = {
         let mut book = worker.shared.book.lock();
-        book.begin(at(0), &claim, &entry, &session, Some(&inbox));
+        let (_, entry) = book.begin(at(0), &claim, b"k/", &session, Some(&inbox));
         book.confirmed(at(0), &claim, 9, false);
-    }
+        entry.to_vec()
+    };
     let line = || {
         let entry =
             |id: &[u8]| lockstep_lock::line::Entry { id: id.to_vec(), share: Share::Exclusive };
-        lockstep_lock::line::Line::new(vec![entry(b"k/0"), entry(b"k/1")])
+        lockstep_lock::line::Line::new(vec![entry(b"k/0"), entry(b"k/7")])
     };
     let parked = Parked {
         claim: claim.id,

@@ -116,6 +116,13 @@ impl<I: Clone + PartialEq> Line<I> {
         Some(Standing::Waits { ahead, watch })
     }
 
+    /// Everybody ahead of this entry, if it is in the line and all of them are known.
+    pub fn ahead_of(&self, id: &I) -> Option<&[Entry<I>]> {
+        let place = self.entries.iter().position(|entry| entry.id == *id)?;
+        let all = self.gap.is_none_or(|(at, _)| at > place);
+        all.then_some(&self.entries[..place])
+    }
+
     /// An entry has gone. If [`standing`](Self::standing) says *holds* after that, it is true without
     /// looking again, because what is ahead can only have become less.
     pub fn leave(&mut self, id: &I) {

@@ -112,27 +112,44 @@ async fn a_deleted_key_is_a_prompt_loss() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_release_does_not_hit_what_came_after() -> Result<()> {
     let server = server();
-    let open = async || -> Result<_> {
-        let connect: Arc<dyn Connect> = Arc::new(lockstep_etcd::Etcd::from_url(&server.url())?);
-        Ok((connect.open(Some(Inbox::new())).await?, connect))
-    };
-    let ((late, _), (next, _)) = (open().await?, open().await?);
-    let claim = Claim {
-        id: ClaimId::new(),
-        key: Key::new("late")?,
-        owner: Owner::new(),
-        label: Label::default(),
-        share: Share::Exclusive,
-        ttl: Duration::from_secs(600),
-        wait: true,
-    };
-    let Answer::Granted { token: first } = late.acquire(&claim).await? else { panic!("free") };
-    server.ask(&["del", &keys(&server, "late")[0].0])?;
-    let Answer::Granted { token: second } = next.acquire(&claim).await? else { panic!("free") };
-    assert!(second > first);
-    let released = late.release(&Release::Mine(claim.hold())).await?;
-    assert_eq!((released, keys(&server, "late").len()), (Released::NotHeld, 1));
-    assert_eq!(next.release(&Release::Mine(claim.hold())).await?, Released::Done);
+    let connect: Arc<dyn Connect> = Arc::new(lockstep_etcd::Etcd::from_url(&server.url())?);
+    let store = connect.open(Some(Inbox::new())).await?;
+    // Several times: the handle may hear of the deletion first, and then knows without asking.
+    for n in 0..5 {
+        let claim = Claim {
+            id: ClaimId::new(),
+            key: Key::new(format!("late {n}"))?,
+            owner: Owner::new(),
+            label: Label::default(),
+            share: Share::Exclusive,
+            ttl: Duration::from_secs(600),
+            wait: true,
+        };
+        let Answer::Granted { .. } = store.acquire(&claim).await? else { panic!("it is free") };
+        let name = &keys(&server, claim.key.as_str())[0].0;
+        server.ask(&["del", name])?;
+        server.ask(&["put", name, "somebody else's"])?;
+        let released = store.release(&Release::Mine(claim.hold())).await?;
+        let left = keys(&server, claim.key.as_str()).len();
+        assert_eq!((released, left), (Released::NotHeld, 1));
+    }
+    Ok(())
+}
+
+/// A key of ours whose name somebody else uses is made with another name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_taken_is_left_alone() -> Result<()> {
+    let server = server();
+    let locks = locks(&server.url()).await?;
+    let held = locks.lock("taken").await?;
+    let name = &keys(&server, "taken")[0].0;
+    held.release().await?;
+    let lease = name.rsplit('/').next().unwrap_or_default();
+    server.ask(&["put", name, "what somebody left behind", "--lease", lease])?;
+    assert!(locks.lock("taken").within(Duration::from_millis(200)).await.is_err());
+    assert_eq!(keys(&server, "taken").len(), 1, "it waited behind it, and took nothing away");
+    server.ask(&["del", name])?;
+    soon("then it is free", locks.lock("taken").into_future()).await?.release().await?;
     Ok(())
 }
 
