@@ -39,6 +39,12 @@ pub(crate) fn entry(line: &[u8], lease: i64, number: u32) -> Vec<u8> {
     [line, last.as_bytes()].concat()
 }
 
+/// The line that a key belongs to.
+pub(crate) fn line_of(entry: &[u8]) -> &[u8] {
+    let end = entry.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    &entry[..end]
+}
+
 /// The end of the range of keys that start like this. Ours never end in 0xff: they are UTF-8.
 pub(crate) fn range_end(start: &[u8]) -> Vec<u8> {
     let mut end = start.to_vec();
@@ -67,6 +73,7 @@ mod tests {
         let line = layout.line(&short);
         let of_long = entry(&layout.line(&long), 0x5c, 0);
         assert!(of_long.starts_with(&line), "as in etcd's own locks");
+        assert_eq!(line_of(&of_long), layout.line(&long));
         assert_eq!(last_part(&line, &of_long), None);
         assert_eq!(last_part(&layout.line(&long), &of_long), Some("5c"));
         assert_eq!(layout.lock_of(&of_long), Some(long));

@@ -15,6 +15,7 @@
 //! are the verbs, `error` says what an error means.
 
 mod book;
+mod change;
 mod config;
 mod departures;
 mod entry;

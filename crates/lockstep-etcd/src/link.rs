@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use lockstep_core::StoreError;
+use lockstep_lock::group::Place;
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::runtime::Handle;
@@ -18,6 +19,7 @@ use tonic::transport::Channel;
 use tonic::{IntoStreamingRequest, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use crate::change::{self, Change, Changes};
 use crate::config::Config;
 use crate::error::{self, Failure};
 use crate::proto::{
@@ -31,10 +33,13 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(1_500);
 /// The same where there is another one to be tried within the same verb.
 const PATIENCE_OF_MANY: Duration = Duration::from_millis(900);
 
-const TXN: &str = "/etcdserverpb.KV/Txn";
+pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
 const RANGE: &str = "/etcdserverpb.KV/Range";
 const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
+
+/// Why there is no answer; `None`: it did not come in time.
+pub(crate) type Unanswered = Option<Status>;
 
 /// A lane's way to the cluster.
 pub(crate) struct Link {
@@ -50,11 +55,17 @@ pub(crate) struct Link {
 /// One connection.
 #[derive(Clone)]
 pub(crate) struct Line {
+    pub(crate) wire: Wire,
+    /// Also tells this connection from the one that replaces it.
+    changes: Arc<Changes>,
+}
+
+/// What talks to one member.
+#[derive(Clone)]
+pub(crate) struct Wire {
     channel: Channel,
     token: Option<MetadataValue<Ascii>>,
     pub(crate) address: Arc<str>,
-    /// Tells this connection from the one that replaces it.
-    mark: Arc<()>,
 }
 
 impl Link {
@@ -78,6 +89,18 @@ impl Link {
         self.call(TXN, request).await
     }
 
+    /// A transaction that changes the line of one lock. With many at once, those of different locks go
+    /// together.
+    pub(crate) async fn change(&self, change: Change) -> Result<TxnResponse, Failure> {
+        let line = self.line().await?;
+        let answer = match line.changes.enter(|| change.clone()) {
+            Place::First(_turn) => line.wire.within(self.patience(), TXN, change.request).await,
+            // Without an answer nobody knows: the runtime of the connection has ended.
+            Place::Queued(answer) => answer.await.unwrap_or(Err(None)),
+        };
+        self.judge(&line, answer)
+    }
+
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
         self.call(RANGE, request).await
     }
@@ -89,19 +112,24 @@ impl Link {
         A: Message + Default + Send + Sync + 'static,
     {
         let line = self.line().await?;
-        match tokio::time::timeout(self.patience(), line.unary(path, request)).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(status)) => {
+        let answer = line.wire.within(self.patience(), path, request).await;
+        self.judge(&line, answer)
+    }
+
+    fn judge<A>(&self, line: &Line, answer: Result<A, Unanswered>) -> Result<A, Failure> {
+        let address = &line.wire.address;
+        answer.map_err(|unanswered| match unanswered {
+            Some(status) => {
                 if error::is_the_connections_fault(&status) {
-                    self.give_up(&line);
+                    self.give_up(line);
                 }
-                Err(error::answered(&status, &line.address))
+                error::answered(&status, address)
             }
-            Err(_) => {
-                self.give_up(&line);
-                Err(error::silent(&line.address).into())
+            None => {
+                self.give_up(line);
+                error::silent(address).into()
             }
-        }
+        })
     }
 
     /// Whether another member can be asked.
@@ -130,7 +158,7 @@ impl Link {
     /// The next request goes to another endpoint.
     pub(crate) fn give_up(&self, line: &Line) {
         let mut current = self.line.lock();
-        if current.as_ref().is_some_and(|current| Arc::ptr_eq(&current.mark, &line.mark)) {
+        if current.as_ref().is_some_and(|current| Arc::ptr_eq(&current.changes, &line.changes)) {
             *current = None;
             self.turn.fetch_add(1, Ordering::Relaxed);
         }
@@ -183,19 +211,38 @@ impl Link {
                 false => error::unreachable(format!("cannot connect to {address}: {why}")),
             }
         })?;
-        let mut line = Line { channel, token: None, address, mark: Arc::default() };
+        let mut wire = Wire { channel, token: None, address };
         if let Some((name, password)) = self.config.login()? {
-            let login = line.unary(AUTHENTICATE, AuthenticateRequest { name, password }).await;
+            let login = wire.unary(AUTHENTICATE, AuthenticateRequest { name, password }).await;
             let AuthenticateResponse { token } = login
-                .map_err(|status| StoreError::from(error::answered(&status, &line.address)))?;
-            line.token = token.parse().ok();
+                .map_err(|status| StoreError::from(error::answered(&status, &wire.address)))?;
+            wire.token = token.parse().ok();
         }
-        line.answers().await?;
-        Ok(line)
+        wire.answers().await?;
+        let home = self.home.clone().unwrap_or_else(Handle::current);
+        let changes = change::group(home, wire.clone(), self.patience());
+        Ok(Line { wire, changes })
     }
 }
 
-impl Line {
+impl Wire {
+    /// Waits no longer than this.
+    pub(crate) async fn within<Q, A>(
+        &self,
+        patience: Duration,
+        path: &'static str,
+        request: Q,
+    ) -> Result<A, Unanswered>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        match tokio::time::timeout(patience, self.unary(path, request)).await {
+            Ok(answer) => answer.map_err(Some),
+            Err(_) => Err(None),
+        }
+    }
+
     /// A connection alone proves little: the kernel takes it for a member that stands still, and
     /// whether both ends mean the same by TLS shows with the first words.
     async fn answers(&self) -> Result<(), StoreError> {

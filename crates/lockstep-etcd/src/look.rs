@@ -4,9 +4,10 @@ use lockstep_core::{ClaimId, Key, StoreError};
 use lockstep_lock::Share;
 use lockstep_lock::line::Line;
 
+use crate::change::Change;
 use crate::entry::{Entry, Info};
 use crate::error::{self, Failure};
-use crate::layout::range_end;
+use crate::layout::{line_of, range_end};
 use crate::link::Link;
 use crate::proto::{
     Compare, CompareResult, CompareTarget, DeleteRangeRequest, KeyValue, Op, PutRequest,
@@ -190,8 +191,8 @@ pub(crate) async fn delete_if(
     compare: Vec<Compare>,
 ) -> Result<bool, StoreError> {
     let delete = RequestOp { op: Some(Op::Delete(DeleteRangeRequest { key: key.to_vec() })) };
-    let txn = TxnRequest { compare, success: vec![delete], failure: vec![] };
-    let answer = link.txn(txn).await?;
+    let request = TxnRequest { compare, success: vec![delete], failure: vec![] };
+    let answer = link.change(Change { line: line_of(key).to_vec(), request }).await?;
     Ok(answer.succeeded && deleted(&answer)? > 0)
 }
 

@@ -103,7 +103,7 @@ pub(crate) struct DeleteRangeResponse {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestOp {
-    #[prost(oneof = "Op", tags = "1, 2, 3")]
+    #[prost(oneof = "Op", tags = "1, 2, 3, 4")]
     pub(crate) op: Option<Op>,
 }
 
@@ -115,11 +115,13 @@ pub(crate) enum Op {
     Put(PutRequest),
     #[prost(message, tag = "3")]
     Delete(DeleteRangeRequest),
+    #[prost(message, tag = "4")]
+    Txn(TxnRequest),
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResponseOp {
-    #[prost(oneof = "Reply", tags = "1, 2, 3")]
+    #[prost(oneof = "Reply", tags = "1, 2, 3, 4")]
     pub(crate) reply: Option<Reply>,
 }
 
@@ -131,6 +133,8 @@ pub(crate) enum Reply {
     Put(PutResponse),
     #[prost(message, tag = "3")]
     Delete(DeleteRangeResponse),
+    #[prost(message, tag = "4")]
+    Txn(TxnResponse),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]

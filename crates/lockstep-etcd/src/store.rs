@@ -13,6 +13,7 @@ use lockstep_lock::store::{
 use lockstep_lock::{Fencing, Inbox, Origin, Scope, Share, StoreFacts};
 
 use crate::book::{Begun, Claimed};
+use crate::change::Change;
 use crate::config::{Config, Etcd};
 use crate::entry::{Entry, Info, token};
 use crate::error::{self, Failure, STORE};
@@ -174,12 +175,12 @@ impl Lane {
             range_end: range_end(&ask.line),
             ..equals(&ask.line, With::CreateRevision(0))
         };
-        let txn = TxnRequest {
+        let request = TxnRequest {
             compare: vec![nobody],
             success: vec![put(ask.put())],
             failure: vec![range(look::front(&ask.line, None))],
         };
-        let answer = self.link().txn(txn).await?;
+        let answer = self.link().change(Change { line: ask.line.clone(), request }).await?;
         let at = revision(answer.header.as_ref());
         if answer.succeeded {
             return Ok(self.granted(ask.claim, at));
@@ -207,12 +208,12 @@ impl Lane {
         for _ in 0..TRIES {
             let mine = RangeRequest { key: ask.entry.to_vec(), ..RangeRequest::default() };
             let front = look::front(&ask.line, None);
-            let txn = TxnRequest {
+            let request = TxnRequest {
                 compare: vec![equals(&ask.entry, With::CreateRevision(0))],
                 success: vec![put(ask.put()), range(front.clone())],
                 failure: vec![range(mine), range(front)],
             };
-            let answer = self.link().txn(txn).await?;
+            let answer = self.link().change(Change { line: ask.line.clone(), request }).await?;
             let at = revision(answer.header.as_ref());
             let replies = answer.responses.as_slice();
             if answer.succeeded {
@@ -389,9 +390,8 @@ impl Lane {
                 some.iter().map(|hold| Some(Arc::clone(&book.get(hold.id)?.entry))).collect()
             };
             let known = entries.iter().flatten();
-            let ranges = known.map(|key| {
-                range(RangeRequest { key: key.to_vec(), ..RangeRequest::default() })
-            });
+            let ranges = known
+                .map(|key| range(RangeRequest { key: key.to_vec(), ..RangeRequest::default() }));
             let txn = TxnRequest { success: ranges.collect(), ..TxnRequest::default() };
             let found = match txn.success.is_empty() {
                 true => vec![],

@@ -50,7 +50,7 @@ where
     let task = tokio::spawn(async move {
         if let Ok(line) = shared.link.line().await {
             let orders = stream::poll_fn(move |context| orders.poll_recv(context));
-            let error = match line.stream::<Q, A>(path, orders).await {
+            let error = match line.wire.stream::<Q, A>(path, orders).await {
                 Err(status) => Some(status),
                 Ok(mut answers) => loop {
                     match answers.message().await {
@@ -60,7 +60,7 @@ where
                     }
                 },
             };
-            tracing::debug!(address = &*line.address, ?error, path, "stream ended");
+            tracing::debug!(address = &*line.wire.address, ?error, path, "stream ended");
             shared.link.give_up(&line);
         }
         let _ = heard.send(wrap(generation, None));

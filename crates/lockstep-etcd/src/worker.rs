@@ -632,7 +632,9 @@ pub(crate) async fn delete_own(
         None => {
             let range = RangeRequest { key: claimed.entry.to_vec(), ..RangeRequest::default() };
             match link.range(range).await?.kvs.first() {
-                Some(kv) if still() && Info::read(&kv.value).is_some_and(|it| it.claim == claim) => {
+                Some(kv)
+                    if still() && Info::read(&kv.value).is_some_and(|it| it.claim == claim) =>
+                {
                     kv.create_revision
                 }
                 _ => return Ok(false),

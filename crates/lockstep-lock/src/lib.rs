@@ -15,6 +15,7 @@ mod drive;
 mod election;
 mod error;
 mod facts;
+pub mod group;
 mod guard;
 mod inbox;
 mod keeper;
