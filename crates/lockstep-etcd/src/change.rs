@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockstep_lock::group::{Group, Limits};
 use tokio::runtime::Handle;
 
 use crate::error;
+use crate::group::{Group, Limits};
 use crate::link::{TXN, Unanswered, Wire};
 use crate::proto::{Op, Reply, RequestOp, TxnRequest, TxnResponse};
 

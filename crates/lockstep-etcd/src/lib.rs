@@ -9,10 +9,10 @@
 //! own; see docs/decisions/0013 and 0014.
 //!
 //! What is where: `config` reads URLs, `proto` is what goes over the wire, `link` keeps a connection
-//! to one of the endpoints, `layout` names keys, `entry` reads and writes their values, `waiting`
-//! decides whom a waiter watches (pure), `worker` is the thread and `hub` what lanes see of it, `session`,
-//! `book` and `streams` are what it keeps, `look` reads lines, `store` and `inspect`
-//! are the verbs, `error` says what an error means.
+//! to one of the endpoints, `change` and `group` send many changes as one, `layout` names keys, `entry` reads and
+//! writes their values, `waiting` decides what a waiter listens to and `departures` who has left a line (both
+//! pure), `worker` is the thread and `hub` what lanes see of it, `session`, `book` and `streams` are what
+//! it keeps, `look` reads lines, `store` and `inspect` are the verbs, `error` says what an error means.
 
 mod book;
 mod change;
@@ -20,6 +20,7 @@ mod config;
 mod departures;
 mod entry;
 mod error;
+mod group;
 mod hub;
 mod inspect;
 mod layout;

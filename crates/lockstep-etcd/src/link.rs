@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use lockstep_core::StoreError;
-use lockstep_lock::group::Place;
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::runtime::Handle;
@@ -22,6 +21,7 @@ use tonic_prost::ProstCodec;
 use crate::change::{self, Change, Changes};
 use crate::config::Config;
 use crate::error::{self, Failure};
+use crate::group::Place;
 use crate::proto::{
     AuthenticateRequest, AuthenticateResponse, RangeRequest, RangeResponse, StatusRequest,
     StatusResponse, TxnRequest, TxnResponse,

@@ -15,7 +15,6 @@ mod drive;
 mod election;
 mod error;
 mod facts;
-pub mod group;
 mod guard;
 mod inbox;
 mod keeper;

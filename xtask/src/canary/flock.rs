@@ -283,11 +283,14 @@ canaries! {
     "mysql-renew-resurrects": "a lease that ran out comes back to life",
         in MYSQL_RENEW, "AND broken IS NULL AND until_us > {now_us};\n        IF" => "AND broken IS NULL;\n        IF",
         MARIADB;
-    "etcd-release-without-guard": "a late release frees what the same claim has got since",
-        in "crates/lockstep-etcd/src/store.rs", "Some((Some(create), _)) => vec![equals(&entry, With::CreateRevision(create))]," => "Some((Some(_), _)) => vec![],",
+    "etcd-release-without-guard": "a late release frees what has got the same name since",
+        in "crates/lockstep-etcd/src/store.rs", "let guard = vec![equals(entry, With::CreateRevision(*create))];" => "let guard = vec![equals(entry, With::CreateRevision(*create)); usize::from(*create == 0)];",
+        ETCD_OWN;
+    "etcd-one-write-for-one-line": "two who come at the same time get the same token",
+        in "crates/lockstep-etcd/src/change.rs", "batch.iter().all(|other| other.line != one.line)" => "batch.len() < MOST + one.line.len()",
         ETCD_OWN;
     "etcd-grant-without-looking": "one that waits in the middle gives up, and the one behind it takes a held lock",
-        in "crates/lockstep-etcd/src/waiting.rs", "_ => self.look().into_iter().collect()," => "_ => vec![Step::Grant],",
+        in "crates/lockstep-etcd/src/waiting.rs", "_ if self.hears_everybody() => vec![]," => "_ if self.hears_everybody() => vec![Step::Grant],",
         ETCD;
     "etcd-lease-counts-from-the-answer": "a holder trusts its lock longer than etcd keeps it",
         in "crates/lockstep-etcd/src/worker.rs", "session.confirmed(sent_at," => "session.confirmed(self.shared.clock.now().max(sent_at),",

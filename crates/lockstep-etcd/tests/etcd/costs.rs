@@ -1,5 +1,6 @@
 //! What a lock costs, counted by etcd itself.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -37,6 +38,61 @@ async fn a_free_lock_is_one_request_and_so_is_its_release() -> Result<()> {
     assert!(locks.try_lock("held").await?.is_none());
     assert_eq!(calls(&server)[0] - before[0], 1, "who does not wait writes nothing");
     held.release().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_at_once_go_together_and_each_gets_its_own() -> Result<()> {
+    const MANY: u64 = 64;
+    let server = server();
+    let locks = locks(&server.url()).await?.with_ttl(LONG);
+    locks.lock("warm").await?.release().await?;
+    let before = calls(&server);
+    let asks = (0..MANY).map(|n| tokio::spawn(locks.lock(format!("many {n}")).into_future()));
+    let mut guards = vec![];
+    for ask in asks.collect::<Vec<_>>() {
+        guards.push(soon("it is free", ask).await??);
+    }
+    let after = calls(&server);
+    let requests = after[0] - before[0];
+    assert!(requests <= MANY / 4, "{requests} requests for {MANY} locks");
+    assert_eq!(locks.list("many", 100).await?.locks.len() as u64, MANY);
+    for guard in guards {
+        guard.release().await?;
+    }
+    assert!(locks.list("many", 100).await?.locks.is_empty());
+    Ok(())
+}
+
+/// What goes together gets the same revision, which is the token: so never two of one lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_of_one_handle_stands_in_line_with_tokens_of_their_own() -> Result<()> {
+    const MANY: usize = 40;
+    let server = server();
+    let locks = locks(&server.url()).await?.with_ttl(LONG);
+    let held = locks.lock("crowd").await?;
+    let tokens: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let asks = (0..MANY).map(|_| {
+        let (ask, tokens) = (locks.lock("crowd").into_future(), Arc::clone(&tokens));
+        tokio::spawn(async move {
+            let guard = ask.await?;
+            tokens.lock().expect("no panic").extend(guard.token().map(|token| token.get()));
+            guard.release().await
+        })
+    });
+    let asks: Vec<_> = asks.collect();
+    eventually("all wait", async || {
+        let view = locks.inspect("crowd").await.unwrap();
+        view.is_some_and(|view| view.waiting == MANY as u64)
+    })
+    .await;
+    held.release().await?;
+    for ask in asks {
+        soon("each is served", ask).await??;
+    }
+    let tokens = tokens.lock().expect("no panic");
+    assert_eq!(tokens.len(), MANY);
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
     Ok(())
 }
 

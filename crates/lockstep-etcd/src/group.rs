@@ -1,7 +1,5 @@
-//! Requests that go together: one by one while few are under way, and what gathers meanwhile as one.
-//!
-//! For stores whose price is per request and not per what is in it. Who is alone pays nothing for it and
-//! waits for nobody.
+//! Requests that go together: one by one while few are under way, and what gathers meanwhile as one. Who is
+//! alone pays nothing for it and waits for nobody.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -12,11 +10,11 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// Sends several requests as one; as many answers, in the same order.
-pub type Carry<Q, A> =
+pub(crate) type Carry<Q, A> =
     Box<dyn Fn(Vec<Q>) -> Pin<Box<dyn Future<Output = Vec<A>> + Send>> + Send + Sync>;
 
 /// What one connection has under way, and what waits for it.
-pub struct Group<Q, A> {
+pub(crate) struct Group<Q, A> {
     limits: Limits<Q>,
     carry: Carry<Q, A>,
     home: Handle,
@@ -24,13 +22,13 @@ pub struct Group<Q, A> {
 }
 
 /// When requests go together.
-pub struct Limits<Q> {
+pub(crate) struct Limits<Q> {
     /// So many are under way at once before others have to wait.
-    pub width: usize,
+    pub(crate) width: usize,
     /// So many go together at most.
-    pub most: usize,
+    pub(crate) most: usize,
     /// Whether a request may go together with these.
-    pub together: fn(&[Q], &Q) -> bool,
+    pub(crate) together: fn(&[Q], &Q) -> bool,
 }
 
 struct State<Q, A> {
@@ -39,7 +37,7 @@ struct State<Q, A> {
 }
 
 /// What to do with a request. Once it was taken in, it is sent, whoever waits for the answer or not.
-pub enum Place<Q: Send + 'static, A: Send + 'static> {
+pub(crate) enum Place<Q: Send + 'static, A: Send + 'static> {
     /// Send it, and keep this until it was answered.
     First(Turn<Q, A>),
     /// It is sent with others; the answer comes here, and never if their connection's runtime has ended.
@@ -47,17 +45,17 @@ pub enum Place<Q: Send + 'static, A: Send + 'static> {
 }
 
 /// The right to have one request under way; dropping it passes it on.
-pub struct Turn<Q: Send + 'static, A: Send + 'static>(Arc<Group<Q, A>>);
+pub(crate) struct Turn<Q: Send + 'static, A: Send + 'static>(Arc<Group<Q, A>>);
 
 impl<Q: Send + 'static, A: Send + 'static> Group<Q, A> {
     /// A group whose requests are carried on this runtime.
-    pub fn new(home: Handle, limits: Limits<Q>, carry: Carry<Q, A>) -> Arc<Self> {
+    pub(crate) fn new(home: Handle, limits: Limits<Q>, carry: Carry<Q, A>) -> Arc<Self> {
         let state = Mutex::new(State { under_way: 0, waiting: VecDeque::new() });
         Arc::new(Self { limits, carry, home, state })
     }
 
     /// Takes a request in; `make` is called only if it has to wait.
-    pub fn enter(self: &Arc<Self>, make: impl FnOnce() -> Q) -> Place<Q, A> {
+    pub(crate) fn enter(self: &Arc<Self>, make: impl FnOnce() -> Q) -> Place<Q, A> {
         let mut state = self.state.lock();
         if state.under_way < self.limits.width {
             state.under_way += 1;
