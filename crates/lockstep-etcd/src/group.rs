@@ -36,11 +36,12 @@ struct State<Q, A> {
     waiting: VecDeque<(Q, oneshot::Sender<A>)>,
 }
 
-/// What to do with a request. Once it was taken in, it is sent, whoever waits for the answer or not.
+/// What to do with a request.
 pub(crate) enum Place<Q: Send + 'static, A: Send + 'static> {
     /// Send it, and keep this until it was answered.
     First(Turn<Q, A>),
-    /// It is sent with others; the answer comes here, and never if their connection's runtime has ended.
+    /// It is sent with others, unless this is dropped before; the answer comes here, and never if the
+    /// connection is given up.
     Queued(oneshot::Receiver<A>),
 }
 
@@ -66,6 +67,11 @@ impl<Q: Send + 'static, A: Send + 'static> Group<Q, A> {
         Place::Queued(answer)
     }
 
+    /// The connection is given up: what waits for it is not sent, and has no answer.
+    pub(crate) fn close(&self) {
+        self.state.lock().waiting.clear();
+    }
+
     /// What goes next; if nothing waits, one less is under way.
     fn next(&self) -> Option<(Vec<Q>, Vec<oneshot::Sender<A>>)> {
         let mut state = self.state.lock();
@@ -73,6 +79,11 @@ impl<Q: Send + 'static, A: Send + 'static> Group<Q, A> {
         while batch.len() < self.limits.most
             && let Some((one, tell)) = state.waiting.pop_front()
         {
+            // Whoever has given up is giving back what it may have got; what it asked for must not
+            // arrive after that.
+            if tell.is_closed() {
+                continue;
+            }
             if (self.limits.together)(&batch, &one) {
                 batch.push(one);
                 tells.push(tell);
@@ -164,15 +175,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_handed_in_is_sent_also_if_nobody_waits_for_it() {
+    async fn who_has_given_up_is_not_served_and_keeps_nobody_waiting() {
         let (group, carried) = group(2, 8);
         let turns = [first(group.enter(|| 0)), first(group.enter(|| 0))];
         drop(queued(group.enter(|| 1)));
         let answer = queued(group.enter(|| 2));
         drop(turns);
         assert_eq!(answer.await, Ok(4));
-        assert_eq!(*carried.lock(), [vec![1, 2]]);
+        assert_eq!(*carried.lock(), [vec![2]]);
         let again = [first(group.enter(|| 0)), first(group.enter(|| 0))];
         drop(again);
+    }
+    #[tokio::test]
+    async fn nobody_waits_for_a_connection_that_is_given_up() {
+        let (group, carried) = group(1, 8);
+        let turn = first(group.enter(|| 0));
+        let answer = queued(group.enter(|| 1));
+        group.close();
+        assert!(answer.await.is_err());
+        drop(turn);
+        drop(first(group.enter(|| 0)));
+        assert!(carried.lock().is_empty());
     }
 }

@@ -95,7 +95,7 @@ impl Link {
         let line = self.line().await?;
         let answer = match line.changes.enter(|| change.clone()) {
             Place::First(_turn) => line.wire.within(self.patience(), TXN, change.request).await,
-            // Without an answer nobody knows: the runtime of the connection has ended.
+            // Without an answer: the connection was given up.
             Place::Queued(answer) => answer.await.unwrap_or(Err(None)),
         };
         self.judge(&line, answer)
@@ -157,6 +157,7 @@ impl Link {
 
     /// The next request goes to another endpoint.
     pub(crate) fn give_up(&self, line: &Line) {
+        line.changes.close();
         let mut current = self.line.lock();
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(&current.changes, &line.changes)) {
             *current = None;
@@ -166,7 +167,8 @@ impl Link {
 
     /// The same for whatever connection there is.
     pub(crate) fn give_up_current(&self) {
-        if self.line.lock().take().is_some() {
+        if let Some(line) = self.line.lock().take() {
+            line.changes.close();
             self.turn.fetch_add(1, Ordering::Relaxed);
         }
     }
