@@ -44,6 +44,62 @@ async fn a_release_hands_over_in_the_order_of_asking_and_tells_only_the_next() {
     assert_eq!(holder.grant(&claim("job")).await.get(), token.get() + 4);
 }
 
+/// Who joins others takes a place before it looks at the lock. If the lock has become free meanwhile
+/// and the request gets no further, whoever gives back must find that place.
+#[tokio::test]
+async fn a_place_before_a_lock_that_nobody_has_can_be_given_back() {
+    let place = Place::new();
+    let (holder, waiter) = (place.lane().await, place.lane().await);
+    let (first, second) = (claim("job"), claim("job"));
+    holder.grant(&first).await;
+    assert_eq!(queued(&waiter.ask(&second).await), 0);
+    let mut admin = place.admin().await;
+    let key = format!("{}/job", place.name);
+    admin
+        .exec_drop("UPDATE lockstep_lock SET claim = NULL, turn = tail WHERE lock_key = ?", (&key,))
+        .await
+        .unwrap();
+    assert_eq!(waiter.give_back(&second).await, Released::Done);
+    let left: Option<u64> = admin
+        .exec_first("SELECT COUNT(*) FROM lockstep_waiter WHERE lock_key = ?", (&key,))
+        .await
+        .unwrap();
+    assert_eq!(left, Some(0));
+    assert_eq!(waiter.give_back(&second).await, Released::NotHeld);
+}
+
+/// Who asks again may be granted the lock at that moment, and sees neither its old place any more nor
+/// the grant yet.
+#[tokio::test]
+async fn who_is_granted_the_lock_while_it_takes_a_place_keeps_no_place() {
+    let place = Place::new();
+    let (holder, asker) = (place.lane().await, place.lane().await);
+    let (first, second, third) = (claim("job"), claim("job"), claim("job"));
+    holder.grant(&first).await;
+    assert_eq!(queued(&holder.ask(&third).await), 0);
+    let (mut admin, key) = (place.admin().await, format!("{}/job", place.name));
+    let id = second.id.as_u128().to_be_bytes().to_vec();
+    // Another place of the same claim keeps its request waiting right there.
+    let mut tx = admin.start_transaction(TxOpts::default()).await.unwrap();
+    let copy = "INSERT INTO lockstep_waiter \
+        (lock_key, claim, owner, label, weight, inbox, ttl_us, since_ms, until_us) \
+        SELECT lock_key, ?, owner, label, weight, inbox, ttl_us, since_ms, until_us \
+          FROM lockstep_waiter WHERE lock_key = ?";
+    tx.exec_drop(copy, (&id, &key)).await.unwrap();
+    let granted_meanwhile = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        tx.exec_drop("DELETE FROM lockstep_waiter WHERE claim = ?", (&id,)).await.unwrap();
+        tx.exec_drop("UPDATE lockstep_lock SET claim = ? WHERE lock_key = ?", (&id, &key))
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(asker.ask(&second), granted_meanwhile);
+    assert!(matches!(answer, Answer::Granted { .. }), "{answer:?}");
+    let left = "SELECT COUNT(*) FROM lockstep_waiter WHERE claim = ?";
+    assert_eq!(admin.exec_first::<u64, _, _>(left, (&id,)).await.unwrap(), Some(0));
+}
+
 /// A release that reads the queue and then waits for the row would free the lock past a waiter
 /// that joined meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,7 @@ CREATE PROCEDURE IF NOT EXISTS lockstep_acquire_v1(
 )
 MODIFIES SQL DATA SQL SECURITY INVOKER
 whole: BEGIN
-    DECLARE v_now_us, v_used, v_turn, v_tail, v_until_us, v_place BIGINT;
+    DECLARE v_now_us, v_used, v_turn, v_tail, v_until_us, v_place, v_joined BIGINT;
     DECLARE v_token BIGINT;
     DECLARE v_claim BINARY(16);
     DECLARE v_weight, v_total INT;
@@ -16,6 +16,9 @@ whole: BEGIN
     DECLARE v_answer TEXT CHARACTER SET utf8mb4;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
         ROLLBACK;
+        IF v_joined IS NOT NULL THEN
+            DELETE FROM lockstep_waiter WHERE lock_key = p_key AND seq = v_joined;
+        END IF;
         RESIGNAL;
     END;
 
@@ -56,7 +59,7 @@ whole: BEGIN
             VALUES (p_key, p_claim, p_owner, p_label, p_weight, p_inbox, p_ttl_us,
                     v_now_us DIV 1000, v_now_us + p_ttl_us);
             IF ROW_COUNT() = 1 THEN
-                SET v_place = LAST_INSERT_ID(), v_claim = NULL;
+                SET v_joined = LAST_INSERT_ID(), v_place = v_joined, v_claim = NULL;
                 SELECT claim, token, turn, until_us INTO v_claim, v_token, v_turn, v_until_us
                   FROM lockstep_lock
                  WHERE lock_key = p_key AND claim <> p_claim AND weight = total AND turn < tail
@@ -183,6 +186,10 @@ whole: BEGIN
             p_key, v_place, v_now_us, v_claim, v_token, v_turn, v_until_us, v_answer
         );
     END;
+    IF v_joined IS NOT NULL AND v_answer NOT LIKE 'queued %' THEN
+        -- It was granted the lock while it took a place.
+        DELETE FROM lockstep_waiter WHERE lock_key = p_key AND seq = v_joined;
+    END IF;
     COMMIT;
     IF @lockstep_wake <> '' THEN
         CALL lockstep_wake_v1(@lockstep_wake);

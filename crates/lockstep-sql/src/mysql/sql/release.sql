@@ -55,6 +55,14 @@ BEGIN
             CALL lockstep_heal_v1(p_key, v_now_us, NULL);
         END IF;
         SELECT claim INTO v_claim FROM lockstep_lock WHERE lock_key = p_key;
+    ELSEIF NOT p_downgrade THEN
+        -- A place that was taken while the lock became free, by a request that got no further.
+        SELECT seq, until_us INTO v_place, v_lives_until_us FROM lockstep_waiter
+         WHERE claim = p_claim AND lock_key = p_key;
+        IF v_place IS NOT NULL THEN
+            DELETE FROM lockstep_waiter WHERE lock_key = p_key AND seq = v_place;
+            SET v_done = v_lives_until_us > v_now_us;
+        END IF;
     END IF;
     COMMIT;
     IF @lockstep_wake <> '' THEN
