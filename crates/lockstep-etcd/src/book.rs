@@ -88,8 +88,7 @@ impl Claimed {
 }
 
 impl Book {
-    /// A request for this claim is about to be sent, for a key of this name. A claim that is known keeps
-    /// its key.
+    /// A request for this claim is about to be sent; says for which key. A claim that is known keeps its own.
     pub(crate) fn begin(
         &mut self,
         now: Moment,
