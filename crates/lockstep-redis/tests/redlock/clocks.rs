@@ -58,6 +58,7 @@ async fn a_handle_that_watched_makes_no_second_holder_when_clocks_are_stepped_du
     let first = Client::open("client 1", &cluster.url(""), Guards::UP, TTL).await;
     let second = Client::open("client 2", &cluster.url(""), Guards::UP, TTL).await;
     let (_attempt, guard) = first.takes().await.unwrap().unwrap();
+    cluster.all_have_it().await;
     step(&clock, 20_000).await;
     let holders = cluster.holders();
     assert_eq!(holders[2..], [None, None, None], "their keys have ended early");
@@ -74,6 +75,7 @@ async fn without_the_watch_there_are_two_holders() {
     let first = Client::open("client 1", &cluster.url(""), Guards::UP, TTL).await;
     let second = Client::open("client 2", &cluster.url(""), NO_WATCH, TTL).await;
     let (_first, guard) = first.takes().await.unwrap().unwrap();
+    cluster.all_have_it().await;
     step(&clock, 20_000).await;
     let (_second, other) = second.takes().await.unwrap().expect("C, D and E are three");
     assert!(guard.is_trusted() && other.is_trusted());
@@ -86,6 +88,7 @@ async fn who_meets_stepped_clocks_for_the_first_time_is_fooled() {
     let (cluster, clock, _folder) = stepped();
     let first = Client::open("client 1", &cluster.url(""), Guards::UP, TTL).await;
     let (_first, guard) = first.takes().await.unwrap().unwrap();
+    cluster.all_have_it().await;
     step(&clock, 20_000).await;
     let second = Client::open("client 2", &cluster.url(""), Guards::UP, TTL).await;
     let (_second, other) = second.takes().await.unwrap().expect("nobody told it");

@@ -57,6 +57,11 @@ impl Cluster {
         self.nodes.iter().map(holder).collect()
     }
 
+    /// Waits until every node has the key: a grant needs three of them, and the last requests may be under way.
+    pub(crate) async fn all_have_it(&self) {
+        eventually("all have it", || self.holders().iter().all(Option::is_some)).await;
+    }
+
     /// Waits until no node has the key, which no ttl of these stories does in time.
     pub(crate) async fn nothing_is_left(&self) {
         eventually("no node has the key", || self.holders().iter().all(Option::is_none)).await;

@@ -181,7 +181,7 @@ async fn a_hold_comes_back_to_a_node_that_forgot_it_and_goes_when_it_is_released
     until_they_count(&cluster.url(RULE)).await;
     let client = Client::open("one", &cluster.url(RULE), Guards::UP, TTL).await;
     let (_attempt, guard) = client.takes().await.unwrap().unwrap();
-    eventually("all have it", || cluster.holders().iter().all(Option::is_some)).await;
+    cluster.all_have_it().await;
     cluster.nodes[2].restart().unwrap();
     assert_eq!(cluster.holders()[2], None);
     eventually("C has it again", || cluster.holders()[2].is_some()).await;
