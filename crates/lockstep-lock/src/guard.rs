@@ -189,6 +189,7 @@ impl Guard {
     pub async fn release(self) -> Result<(), LockError> {
         let Some(mut held) = Arc::into_inner(self.held) else { return Ok(()) };
         let inner = Arc::clone(&held.inner);
+        let was_trusted = held.is_trusted();
         inner.keeper.forget(held.stake.hold().id);
         let what = Release::Mine(held.stake.hold().clone());
         let mut unsure = false;
@@ -201,9 +202,10 @@ impl Guard {
                 }
                 Ok(Released::NotHeld) => {
                     held.stake.settled();
-                    // After a lost reply "nothing to give back" is what success looks like.
-                    let key = held.key.clone();
-                    return if unsure { Ok(()) } else { Err(LockError::NotHeld { key }) };
+                    // After a lost reply "nothing to give back" is what success looks like; not to
+                    // who had lost it before.
+                    let (given_back, key) = (unsure && was_trusted, held.key.clone());
+                    return if given_back { Ok(()) } else { Err(LockError::NotHeld { key }) };
                 }
                 // Once more at once, for a connection that broke while it was idle; beyond that
                 // the keeper goes on, and the caller shall know.

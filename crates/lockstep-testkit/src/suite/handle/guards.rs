@@ -9,6 +9,7 @@ use lockstep_lock::{LockError, LostCause};
 
 use crate::suite::case::cases;
 use crate::suite::env::{Env, LONG, STEADY, Stopwatch, soon};
+use crate::wrap::VerbName;
 
 cases! { Handle:
     a_guard_knows_what_it_holds backs Exclusive;
@@ -57,24 +58,29 @@ async fn dropping_a_guard_releases_it(env: Env) -> Result<()> {
 }
 
 async fn a_release_after_a_loss_says_so(env: Env) -> Result<()> {
-    let (one, other, name) = (env.locks().await?, env.locks().await?, env.name("lost"));
-    let guard = one.lock(&name).await?;
-    assert!(other.break_lock_now(&name, "for the test").await?);
-    let lost = soon("the guard hears of it", guard.lost()).await?;
-    assert_eq!(lost.key.as_str(), name);
-    // Without a signal the next renewal finds it gone.
-    let causes = [LostCause::Broken("for the test".to_owned()), LostCause::Taken];
-    assert!(causes.contains(&lost.cause), "{lost:?}");
-    assert!(!guard.is_trusted());
-    assert_eq!(guard.check(), Err(lost));
-    let next = other.lock(&name).await?;
-    match guard.release().await {
-        Err(LockError::NotHeld { key }) => assert_eq!(key.as_str(), name),
-        other => anyhow::bail!("nothing was held: {other:?}"),
+    let (failing, one) = env.failing().await?;
+    let other = env.locks().await?;
+    for replies_lost in [0, 1] {
+        let name = env.name(&format!("lost {replies_lost}"));
+        let guard = one.lock(&name).await?;
+        assert!(other.break_lock_now(&name, "for the test").await?);
+        let lost = soon("the guard hears of it", guard.lost()).await?;
+        assert_eq!(lost.key.as_str(), name);
+        // Without a signal the next renewal finds it gone.
+        let causes = [LostCause::Broken("for the test".to_owned()), LostCause::Taken];
+        assert!(causes.contains(&lost.cause), "{lost:?}");
+        assert!(!guard.is_trusted());
+        assert_eq!(guard.check(), Err(lost));
+        let next = other.lock(&name).await?;
+        (1..=replies_lost).for_each(|nth| failing.lose_reply(VerbName::Release, nth));
+        match guard.release().await {
+            Err(LockError::NotHeld { key }) => assert_eq!(key.as_str(), name),
+            other => anyhow::bail!("nothing was held: {other:?}"),
+        }
+        assert!(next.is_trusted(), "and the next one's lock is untouched");
+        assert!(one.try_lock(&name).await?.is_none());
+        next.release().await?;
     }
-    assert!(next.is_trusted(), "and the next one's lock is untouched");
-    assert!(one.try_lock(&name).await?.is_none());
-    next.release().await?;
     Ok(())
 }
 
