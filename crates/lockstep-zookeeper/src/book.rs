@@ -119,14 +119,19 @@ impl Book {
         None
     }
 
-    /// This claim wants to hear of these paths, and of no others.
-    pub(crate) fn watch(&mut self, claim: ClaimId, paths: &[String], line: Line<String>) {
-        let Some(record) = self.records.get_mut(&claim) else { return };
+    /// This claim wants to hear of these paths. Not if it does not wait: a notice may have come
+    /// between the line that was read and this.
+    pub(crate) fn watch(&mut self, claim: ClaimId, paths: &[String], line: Line<String>) -> bool {
+        let Some(record) = self.records.get_mut(&claim) else { return false };
+        if record.stage == Stage::Holds {
+            return false;
+        }
         let short = line.entries().len() <= KEPT_AHEAD;
         record.stage = Stage::Waits(short.then_some(line));
         for path in paths {
             self.watches.entry(path.clone()).or_default().insert(claim);
         }
+        true
     }
 
     /// This claim has no node, and wants to be told when it is worth asking again.

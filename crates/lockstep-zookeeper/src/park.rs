@@ -10,7 +10,7 @@ use lockstep_lock::clock::SystemClock;
 use lockstep_lock::line::{Entry, Line, Standing};
 use lockstep_lock::store::Released;
 
-use crate::book::Record;
+use crate::book::{Record, Stage};
 use crate::client::wire::{Change, Code, Op, Reply};
 use crate::client::{Failure, News, Pending, Session};
 use crate::engine::Engine;
@@ -22,7 +22,10 @@ pub(crate) const AGAIN: Duration = Duration::from_millis(50);
 /// Where a claim stands.
 #[derive(Debug)]
 pub(crate) enum Place {
-    Holds,
+    Holds {
+        /// Whether nobody knew before.
+        news: bool,
+    },
     Waits {
         ahead: u64,
         /// The token of who holds.
@@ -64,8 +67,8 @@ pub(crate) async fn settle(
             None => return Ok(Place::Gone),
             Some(Standing::Differs { of }) => return Ok(Place::Differs(of)),
             Some(Standing::Holds) => {
-                engine.book.lock().now_holds(claim);
-                return Ok(Place::Holds);
+                let news = engine.book.lock().now_holds(claim);
+                return Ok(Place::Holds { news });
             }
             Some(Standing::Waits { ahead, .. }) if !waits => {
                 return Ok(Place::Waits { ahead, behind: None });
@@ -73,6 +76,7 @@ pub(crate) async fn settle(
             Some(Standing::Waits { ahead, watch }) => {
                 let holders = line.holders();
                 let holder = line.entries()[..holders].last().map(|entry| entry.id.clone());
+                let watch = with_scout(&line, watch, engine.config.names.layout);
                 let armed = arm(engine, claim, &session, &directory, line, watch, holder).await?;
                 if let Some(behind) = armed {
                     return Ok(Place::Waits { ahead, behind });
@@ -83,6 +87,21 @@ pub(crate) async fn settle(
     }
 }
 
+/// Who watches one node also watches the one before it. When that goes, its turn is the next, and it
+/// reads the line while the lock is in other hands; it then knows that nobody else is ahead, and the
+/// end of that hold needs no look.
+fn with_scout(line: &Line<String>, mut watch: Vec<String>, layout: Layout) -> Vec<String> {
+    let entries = line.entries();
+    let at = entries.iter().position(|entry| watch == [entry.id.as_str()]);
+    // In the other layout everybody has to look every time.
+    if let Some(before) =
+        at.and_then(|at| at.checked_sub(1)).filter(|_| layout != Layout::ReadWrite)
+    {
+        watch.push(entries[before].id.clone());
+    }
+    watch
+}
+
 /// The line up to and with this node. Who comes behind it does not matter to it.
 fn up_to(nodes: &[Node], name: &str) -> Line<String> {
     let end = nodes.iter().position(|node| node.name == name).map_or(nodes.len(), |at| at + 1);
@@ -90,7 +109,8 @@ fn up_to(nodes: &[Node], name: &str) -> Line<String> {
     Line::new(nodes[..end].iter().map(entry).collect())
 }
 
-/// Watches, and asks for the token of who holds; `None` if one of them has gone.
+/// Watches, and asks for the token of who holds; `None` if one of them has gone, or if the claim is
+/// known to hold the lock by now.
 async fn arm(
     engine: &Engine,
     claim: ClaimId,
@@ -103,7 +123,9 @@ async fn arm(
     let path = |name: &String| format!("{directory}/{name}");
     let paths: Vec<String> = watch.iter().map(path).collect();
     // Written down before it is sent: the notice may be faster than the answer.
-    engine.book.lock().watch(claim, &paths, line);
+    if !engine.book.lock().watch(claim, &paths, line) {
+        return Ok(None);
+    }
     let mut asks: Vec<Op> =
         paths.into_iter().map(|path| Op::GetData { path, watch: true }).collect();
     let at = holder.as_ref().and_then(|holder| watch.iter().position(|name| name == holder));
@@ -155,7 +177,7 @@ pub(crate) fn hear(engine: &Arc<Engine>, session: u64, news: News) {
             for (claim, record) in lost {
                 let Some(inbox) = record.inbox else { continue };
                 inbox.deliver(match record.stage {
-                    crate::book::Stage::Holds => {
+                    Stage::Holds => {
                         Signal::Lost { claim, reason: "the ZooKeeper session is over".to_owned() }
                     }
                     _ => Signal::AskAgain { claim },
@@ -202,21 +224,30 @@ fn changed(engine: &Arc<Engine>, change: Change, path: &str) {
     }
 }
 
-/// Looks where a waiting claim stands now, and tells it if it holds.
+/// Looks where a waiting claim stands now, and tells it if it holds. Two departures make it look twice,
+/// and it is told once.
 async fn resettle(engine: &Engine, claim: ClaimId) {
-    let before = engine.book.lock().get(claim).map(|record| record.stage.clone());
-    if before.is_none_or(|stage| stage == crate::book::Stage::Holds) {
+    let waits = || {
+        let book = engine.book.lock();
+        book.get(claim).is_some_and(|record| record.stage != Stage::Holds)
+    };
+    if !waits() {
         return;
     }
     let place = settle(engine, claim, None, true).await;
-    let Some(record) = engine.book.lock().get(claim).cloned() else { return };
-    let Some(inbox) = record.inbox else { return };
-    match place {
-        Ok(Place::Waits { .. }) => {}
-        Ok(Place::Holds) => inbox.deliver(Signal::Granted { claim, token: Some(record.token) }),
+    let holds = match place {
+        Ok(Place::Holds { news: true }) => true,
+        Ok(Place::Waits { .. }) => return,
         // Asking will say what it is.
-        _ => inbox.deliver(Signal::AskAgain { claim }),
-    }
+        _ if waits() => false,
+        _ => return,
+    };
+    let record = engine.book.lock().get(claim).map(|record| (record.token, record.inbox.clone()));
+    let Some((token, Some(inbox))) = record else { return };
+    inbox.deliver(match holds {
+        true => Signal::Granted { claim, token: Some(token) },
+        false => Signal::AskAgain { claim },
+    });
 }
 
 /// Gives back what nobody has asked about for a whole ttl, and says when to look again.

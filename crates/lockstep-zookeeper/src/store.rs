@@ -112,7 +112,7 @@ impl Lane {
             let directory = self.engine.config.names.directory(&claim.key);
             match settled.map_err(|failure| error::failed(failure, &directory))? {
                 Place::Gone => drop(self.engine.book.lock().remove(claim.id)),
-                Place::Holds => {
+                Place::Holds { .. } => {
                     let token = self.engine.book.lock().get(claim.id).map(|record| record.token);
                     return Ok(Answer::Granted { token });
                 }

@@ -1,6 +1,6 @@
 //! Replies that are lost on the way, and how many requests things take.
 
-use lockstep_testkit::proxy::{Fault, Match, Protocol, Proxy};
+use lockstep_testkit::proxy::{Fault, Gate, Match, Protocol, Proxy, Seen};
 
 use super::*;
 
@@ -65,7 +65,7 @@ async fn a_release_whose_reply_is_lost_is_done_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_free_lock_takes_one_round_trip_and_a_hand_over_two_requests() {
+async fn a_free_lock_takes_one_round_trip_and_a_hand_over_no_look() {
     let proxy = Proxy::start(SERVER.addr(), Protocol::ZooKeeper);
     let url = through(&proxy, "requests");
     let holder = locks(&url).await;
@@ -81,9 +81,10 @@ async fn a_free_lock_takes_one_round_trip_and_a_hand_over_two_requests() {
     // Another session, because of the other ttl: it connects first.
     assert_eq!(names(&proxy), ["CONNECT", "CREATE", "CHILDREN"]);
 
-    // Whatever the number of waiters, one release costs its own request and one look.
+    // Whatever the number of waiters, nobody has to look between one release and the next grant: who
+    // is next has looked when it became the next.
     let mut waiters = vec![];
-    let observer = locks(&url).await;
+    let observer = locks(&super::url("requests")).await;
     for count in 1..=4 {
         let locks = locks(&url).await;
         let asking = async move { (locks.lock("x").ttl(LONG).await.unwrap(), locks) };
@@ -93,22 +94,27 @@ async fn a_free_lock_takes_one_round_trip_and_a_hand_over_two_requests() {
         })
         .await;
     }
-    // The watch of the last one is on its way when its place can be seen.
-    proxy
-        .wait_until(|log| {
-            log.iter().filter(|seen| seen.request.name == "GETDATA").all(|seen| seen.reply_passed())
-        })
-        .await;
-    let mut guards = vec![guard];
-    for waiter in waiters {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    // Each watches two, but for the first, who has only one before it.
+    let watching = |log: &[Seen], count| {
+        let watches = log.iter().filter(|seen| seen.request.name == "GETDATA");
+        watches.filter(|seen| seen.reply_passed()).count() == count
+    };
+    proxy.wait_until(|log| watching(log, 7)).await;
+    let (mut guards, last) = (vec![guard], waiters.len() - 1);
+    for (number, waiter) in waiters.into_iter().enumerate() {
         proxy.clear_log();
+        let looks = Gate::new();
+        proxy.rule(Match::command("CHILDREN"), Fault::Hold(looks.clone()));
         guards.pop().unwrap().release().await.unwrap();
         let (guard, locks) = soon("its turn", waiter).await.unwrap();
-        let asked = names(&proxy);
-        assert!(asked.len() <= 2, "{asked:?}");
         guards.push(guard);
         std::mem::forget(locks);
+        if number < last {
+            soon("the next one's look", looks.wait_until_reached()).await;
+            looks.open();
+            proxy.wait_until(|log| watching(log, 1)).await;
+        }
+        proxy.clear_rules();
     }
 }
 
