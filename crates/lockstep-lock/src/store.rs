@@ -126,9 +126,9 @@ pub enum Answer {
         ahead: u64,
         /// What is left of the holder's lease; of several, of the one that ends first.
         holder_left: Duration,
-        /// The token of the last grant before it (every store that counts must say it): a
-        /// pushed grant whose token is not larger is an old one that came late, for a lease that
-        /// has passed on since.
+        /// The token of the last grant before it, or any between that and its own (every store that
+        /// counts must say one): a pushed grant whose token is not larger is an old one that came
+        /// late, for a lease that has passed on since.
         behind: Option<Token>,
     },
     /// Somebody else has it, or waits for it, and this claim did not want to wait.

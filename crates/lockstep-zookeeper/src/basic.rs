@@ -49,7 +49,7 @@ impl Lane {
                 let mut book = self.engine.book.lock();
                 book.may_have(claim.id);
                 if let (true, Some(inbox)) = (claim.wait, &self.inbox) {
-                    book.stand_by(claim.id, &path, inbox.clone());
+                    book.stand_by(claim.id, session.serial, &path, inbox.clone());
                 }
             }
             let [made, seen] = session.send([create, look]);

@@ -30,6 +30,11 @@ pub(crate) struct Record {
     pub(crate) session: Session,
     pub(crate) inbox: Option<Inbox>,
     pub(crate) stage: Stage,
+    /// What the server will tell it of, once each; `None` if it never watched anything.
+    pub(crate) armed: Option<HashSet<String>>,
+    /// Grows with each watch, and with each notice: who knew it before an answer came knows whether
+    /// somebody else has looked meanwhile.
+    pub(crate) round: u64,
     /// Where it is written down that it waits, if it is.
     pub(crate) noted: Option<String>,
 }
@@ -39,7 +44,8 @@ pub(crate) struct Record {
 pub(crate) enum Stage {
     /// It has a node, and nobody has looked yet.
     Made,
-    /// It waits; the line up to it, if it was short when it was read.
+    /// It waits; the line up to it, if that was short when it was read and nothing in it can change
+    /// unheard.
     Waits(Option<Line<String>>),
     Holds,
 }
@@ -61,8 +67,9 @@ pub(crate) struct Book {
     pub(crate) deadlines: Deadlines<ClaimId>,
     /// Claims that may have a node we have not heard of: a request for it was sent.
     unsure: HashSet<ClaimId>,
-    /// Who wants to hear of a path.
-    watches: HashMap<String, HashSet<ClaimId>>,
+    /// Who wants to hear of a path, from which session. Two sessions may speak to servers of which one
+    /// is behind the other: what one tells is nothing to who has read the line in the other.
+    watches: HashMap<(u64, String), HashSet<ClaimId>>,
     /// Who waits without a node of its own.
     bystanders: HashMap<ClaimId, Inbox>,
 }
@@ -119,25 +126,43 @@ impl Book {
         None
     }
 
-    /// This claim wants to hear of these paths. Not if it does not wait: a notice may have come
-    /// between the line that was read and this.
-    pub(crate) fn watch(&mut self, claim: ClaimId, paths: &[String], line: Line<String>) -> bool {
-        let Some(record) = self.records.get_mut(&claim) else { return false };
+    /// This claim waits and is about to watch these paths: the notice may be faster than the answer.
+    /// Says which round this is; `None` if it does not wait: a notice may have been faster than this.
+    pub(crate) fn watch(&mut self, claim: ClaimId, paths: &[String]) -> Option<u64> {
+        let record = self.records.get_mut(&claim)?;
         if record.stage == Stage::Holds {
-            return false;
+            return None;
         }
-        let short = line.entries().len() <= KEPT_AHEAD;
-        record.stage = Stage::Waits(short.then_some(line));
+        record.stage = Stage::Waits(None);
+        record.armed.get_or_insert_default();
+        record.round += 1;
         for path in paths {
-            self.watches.entry(path.clone()).or_default().insert(claim);
+            let watch = (record.session.serial, path.clone());
+            self.watches.entry(watch).or_default().insert(claim);
         }
-        true
+        Some(record.round)
+    }
+
+    /// The server watches these, unless it has told of one meanwhile.
+    pub(crate) fn is_armed(&mut self, claim: ClaimId, paths: Vec<String>, round: u64) {
+        let record = self.records.get_mut(&claim).filter(|record| record.round == round);
+        let armed = record.and_then(|record| record.armed.as_mut());
+        armed.into_iter().for_each(|armed| armed.extend(paths.iter().cloned()));
+    }
+
+    /// From now on departures are taken out of this line, unless there was a notice since.
+    pub(crate) fn keep(&mut self, claim: ClaimId, line: Line<String>, round: u64) {
+        let Some(record) = self.records.get_mut(&claim) else { return };
+        let short = line.entries().len() <= KEPT_AHEAD;
+        if record.stage != Stage::Holds && record.round == round && short {
+            record.stage = Stage::Waits(Some(line));
+        }
     }
 
     /// This claim has no node, and wants to be told when it is worth asking again.
-    pub(crate) fn stand_by(&mut self, claim: ClaimId, path: &str, inbox: Inbox) {
+    pub(crate) fn stand_by(&mut self, claim: ClaimId, session: u64, path: &str, inbox: Inbox) {
         self.bystanders.insert(claim, inbox);
-        self.watches.entry(path.to_owned()).or_default().insert(claim);
+        self.watches.entry((session, path.to_owned())).or_default().insert(claim);
     }
 
     /// Who waited without a node does not do so any more.
@@ -155,9 +180,27 @@ impl Book {
         self.bystanders.iter().map(|(claim, inbox)| (*claim, inbox.clone())).collect()
     }
 
-    /// Nobody will be told of this path again; who wanted to be?
-    pub(crate) fn watch_fired(&mut self, path: &str) -> HashSet<ClaimId> {
-        self.watches.remove(path).unwrap_or_default()
+    /// This session will tell nobody of this path again; who wanted to hear it?
+    pub(crate) fn watch_fired(&mut self, session: u64, path: &str) -> HashSet<ClaimId> {
+        let claims = self.watches.remove(&(session, path.to_owned())).unwrap_or_default();
+        for claim in &claims {
+            let Some(record) = self.records.get_mut(claim) else { continue };
+            record.round += 1;
+            record.armed.as_mut().map(|armed| armed.remove(path));
+        }
+        claims
+    }
+
+    /// A connection was lost, and with it what its session watched. Who waits must ask again.
+    pub(crate) fn watches_lost(&mut self, session: u64) -> Vec<ClaimId> {
+        let waiting = self.waiting_in(session);
+        for claim in &waiting {
+            let Some(record) = self.records.get_mut(claim) else { continue };
+            record.stage = Stage::Waits(None);
+            record.round += 1;
+            record.armed = record.armed.take().map(|_| HashSet::new());
+        }
+        waiting
     }
 
     /// A node has gone that this claim waited for. Whether the claim is known to hold the lock
@@ -181,7 +224,7 @@ impl Book {
     }
 
     /// The claims of a session that wait.
-    pub(crate) fn waiting_in(&self, session: u64) -> Vec<ClaimId> {
+    fn waiting_in(&self, session: u64) -> Vec<ClaimId> {
         let waits = |record: &Record| matches!(record.stage, Stage::Waits(_));
         let mine = |record: &Record| record.session.serial == session && waits(record);
         self.records.iter().filter(|(_, record)| mine(record)).map(|(claim, _)| *claim).collect()

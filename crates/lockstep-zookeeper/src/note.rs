@@ -23,8 +23,6 @@ pub(crate) struct Note {
     pub(crate) token: Option<Token>,
     /// Why an operator has broken it.
     pub(crate) broken: Option<String>,
-    /// It is about to be replaced by a reader's node with the same number.
-    pub(crate) leaving: bool,
 }
 
 impl Note {
@@ -37,7 +35,6 @@ impl Note {
             ttl: claim.ttl,
             token: None,
             broken: None,
-            leaving: false,
         }
     }
 
@@ -47,9 +44,6 @@ impl Note {
         text.push_str(&format!("ttl_ms={}\nlabel={}\n", ttl.as_millis(), self.label));
         if let Some(token) = self.token {
             text.push_str(&format!("token={token}\n"));
-        }
-        if self.leaving {
-            text.push_str("leaving=\n");
         }
         // Last: an operator's words may have any number of lines.
         if let Some(reason) = &self.broken {
@@ -77,7 +71,6 @@ impl Note {
             ttl: Duration::from_millis(field("ttl_ms")?.parse().ok()?),
             token: field("token").and_then(|token| token.parse().ok()).map(Token::new),
             broken,
-            leaving: field("leaving").is_some(),
         })
     }
 }
@@ -112,10 +105,9 @@ mod tests {
             ttl: Duration::from_millis(1500),
             token: Some(Token::new(9)),
             broken: Some("two\nlines, broken=yes".into()),
-            leaving: true,
         };
         assert_eq!(Note::read(&note.write()), Some(note.clone()));
-        let plain = Note { broken: None, token: None, leaving: false, ..note };
+        let plain = Note { broken: None, token: None, ..note };
         assert_eq!(Note::read(&plain.write()), Some(plain.clone()));
         let data = broken(&plain.write(), "why");
         assert_eq!(reason(&data).as_deref(), Some("why"));

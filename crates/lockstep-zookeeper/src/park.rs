@@ -28,8 +28,6 @@ pub(crate) enum Place {
     },
     Waits {
         ahead: u64,
-        /// The token of who holds.
-        behind: Option<Token>,
     },
     Differs(u32),
     /// A child of this name is none of this layout's.
@@ -48,10 +46,11 @@ pub(crate) async fn settle(
 ) -> Result<Place, Failure> {
     loop {
         let Some(record) = engine.book.lock().get(claim).cloned() else { return Ok(Place::Gone) };
-        let Record { directory, name, session, .. } = record;
+        let Record { directory, name, session, .. } = &record;
+        let ask_list = || Op::Children { path: directory.clone() };
         let listed = match list.take() {
             Some(list) => list.get().await,
-            None => session.call(Op::Children { path: directory.clone() }).await,
+            None => session.call(ask_list()).await,
         };
         let children = match listed {
             Ok(Reply::Children(children)) => children,
@@ -62,27 +61,43 @@ pub(crate) async fn settle(
             Ok(nodes) => nodes,
             Err(foreign) => return Ok(Place::Foreign(foreign)),
         };
-        let line = up_to(&nodes, &name);
-        match line.standing(&name) {
+        let line = up_to(&nodes, name);
+        let (ahead, watch) = match line.standing(name) {
             None => return Ok(Place::Gone),
             Some(Standing::Differs { of }) => return Ok(Place::Differs(of)),
             Some(Standing::Holds) => {
                 let news = engine.book.lock().now_holds(claim);
                 return Ok(Place::Holds { news });
             }
-            Some(Standing::Waits { ahead, .. }) if !waits => {
-                return Ok(Place::Waits { ahead, behind: None });
+            Some(Standing::Waits { ahead, .. }) if !waits => return Ok(Place::Waits { ahead }),
+            Some(Standing::Waits { ahead, watch }) => (ahead, watch),
+        };
+        let path = |name: String| format!("{directory}/{name}");
+        let watch = with_scout(&line, watch, engine.config.names.layout);
+        let watch: Vec<String> = watch.into_iter().map(path).collect();
+        let armed = |path: &&String| record.armed.as_ref().is_some_and(|all| all.contains(*path));
+        let missing: Vec<String> = watch.iter().filter(|path| !armed(path)).cloned().collect();
+        let mut round = record.round;
+        if !missing.is_empty() {
+            let Some(now) = engine.book.lock().watch(claim, &missing) else { continue };
+            round = now;
+            let ask_watch = |since| Op::Watch { since, paths: missing.clone() };
+            if record.armed.is_none() {
+                // Whatever has happened to them since the list is younger than this claim.
+                session.call(ask_watch(record.token.get() as i64)).await?;
+            } else {
+                // Something may have happened to them after this claim came, and would be told
+                // again and again. A list behind the watch shows all that the watch does not tell.
+                let [watched, behind] = session.send([ask_watch(i64::MAX), ask_list()]);
+                watched.get().await?;
+                list = Some(behind);
             }
-            Some(Standing::Waits { ahead, watch }) => {
-                let holders = line.holders();
-                let holder = line.entries()[..holders].last().map(|entry| entry.id.clone());
-                let watch = with_scout(&line, watch, engine.config.names.layout);
-                let armed = arm(engine, claim, &session, &directory, line, watch, holder).await?;
-                if let Some(behind) = armed {
-                    return Ok(Place::Waits { ahead, behind });
-                }
-                // Somebody we wanted to watch has gone meanwhile.
-            }
+            engine.book.lock().is_armed(claim, missing, round);
+        }
+        if list.is_none() {
+            // Who was told of one of them meanwhile is looking again.
+            engine.book.lock().keep(claim, line, round);
+            return Ok(Place::Waits { ahead });
         }
     }
 }
@@ -109,53 +124,13 @@ fn up_to(nodes: &[Node], name: &str) -> Line<String> {
     Line::new(nodes[..end].iter().map(entry).collect())
 }
 
-/// Watches, and asks for the token of who holds; `None` if one of them has gone, or if the claim is
-/// known to hold the lock by now.
-async fn arm(
-    engine: &Engine,
-    claim: ClaimId,
-    session: &Session,
-    directory: &str,
-    line: Line<String>,
-    watch: Vec<String>,
-    holder: Option<String>,
-) -> Result<Option<Option<Token>>, Failure> {
-    let path = |name: &String| format!("{directory}/{name}");
-    let paths: Vec<String> = watch.iter().map(path).collect();
-    // Written down before it is sent: the notice may be faster than the answer.
-    if !engine.book.lock().watch(claim, &paths, line) {
-        return Ok(None);
-    }
-    let mut asks: Vec<Op> =
-        paths.into_iter().map(|path| Op::GetData { path, watch: true }).collect();
-    let at = holder.as_ref().and_then(|holder| watch.iter().position(|name| name == holder));
-    if let (Some(holder), None) = (&holder, at) {
-        asks.push(Op::Exists { path: path(holder), watch: false });
-    }
-    let mut tokens = Vec::with_capacity(asks.len());
-    for pending in session.send_all(asks) {
-        match pending.get().await {
-            Ok(Reply::Data { stat, .. } | Reply::Stat(stat)) => {
-                tokens.push(Token::new(stat.czxid as u64));
-            }
-            Ok(_) | Err(Failure::Refused(Code::NO_NODE)) => return Ok(None),
-            Err(failure) => return Err(failure),
-        }
-    }
-    let behind = at.map_or(tokens.last(), |at| tokens.get(at)).copied();
-    // A downgraded holder's node is younger than who waits behind it.
-    let mine = engine.book.lock().get(claim).map(|record| record.token);
-    let before_mine = mine.map(|mine| Token::new(mine.get().saturating_sub(1)));
-    Ok(Some(behind.map(|behind| before_mine.map_or(behind, |most| behind.min(most)))))
-}
-
 /// A session has said something. On its own thread, between two replies.
 pub(crate) fn hear(engine: &Arc<Engine>, session: u64, news: News) {
     match news {
-        News::Changed(change, path) => changed(engine, change, &path),
+        News::Changed(change, path) => changed(engine, session, change, &path),
         News::Back => {
-            let book = engine.book.lock();
-            let waiting = book.waiting_in(session);
+            let mut book = engine.book.lock();
+            let waiting = book.watches_lost(session);
             let mut bells: Vec<_> = waiting
                 .into_iter()
                 .filter_map(|claim| Some((claim, book.get(claim)?.inbox.clone()?)))
@@ -187,13 +162,13 @@ pub(crate) fn hear(engine: &Arc<Engine>, session: u64, news: News) {
     }
 }
 
-fn changed(engine: &Arc<Engine>, change: Change, path: &str) {
+fn changed(engine: &Arc<Engine>, session: u64, change: Change, path: &str) {
     let mut book = engine.book.lock();
     let name = path.rsplit('/').next().unwrap_or(path);
     let mut granted = Vec::new();
     let mut unsettled = Vec::new();
     let mut hinted = Vec::new();
-    for claim in book.watch_fired(path) {
+    for claim in book.watch_fired(session, path) {
         if let Some(inbox) = book.bystander(claim) {
             hinted.push((claim, inbox));
             continue;

@@ -116,9 +116,12 @@ impl Lane {
                     let token = self.engine.book.lock().get(claim.id).map(|record| record.token);
                     return Ok(Answer::Granted { token });
                 }
-                Place::Waits { ahead, behind } if claim.wait => {
+                Place::Waits { ahead } if claim.wait => {
                     self.note_wait(claim).await?;
                     let holder_left = claim.ttl;
+                    // It has its token already: what is not that one is an older claim's.
+                    let token = self.engine.book.lock().get(claim.id).map(|record| record.token);
+                    let behind = token.map(|token| Token::new(token.get().saturating_sub(1)));
                     return Ok(Answer::Queued { ahead, holder_left, behind });
                 }
                 Place::Waits { .. } => {
@@ -253,6 +256,8 @@ impl Lane {
             session: session.clone(),
             inbox: self.inbox.clone(),
             stage: Stage::Made,
+            armed: None,
+            round: 0,
             noted: None,
         }
     }
@@ -476,9 +481,9 @@ impl Lane {
         Ok(told.await.unwrap_or(Released::NotHeld))
     }
 
-    /// Replaces the node by a reader's with the same number, in one step. Before that the node says
-    /// that it is about to go: whoever waits for it to vanish is woken by that and looks again,
-    /// so nobody takes its end for the end of the hold.
+    /// Replaces the node by a reader's with the same number: first there are both, and then the
+    /// writer's goes. Who has read the line before is told by the change of the writer's node, and who
+    /// reads it afterwards sees the reader; so nobody takes the end of the one for the end of the hold.
     async fn downgrade(&self, hold: &Hold) -> Result<Released, StoreError> {
         let record = self.engine.book.lock().get(hold.id).cloned();
         let Some(record) = record.filter(|record| record.holds(hold)) else {
@@ -491,45 +496,56 @@ impl Lane {
         }
         let (names, path) = (&self.engine.config.names, record.path());
         let failed = |failure| error::failed(failure, &path);
+        // It may have the one node, the other or both: whoever gives it back has to look.
+        let lost = || {
+            let mut book = self.engine.book.lock();
+            book.remove(hold.id);
+            book.may_have(hold.id);
+        };
         let digits = record.name.len() - names.node(hold.id, Share::Exclusive).len();
         let digits = &record.name[record.name.len() - digits..];
         let name = format!("{}{digits}", names.node(hold.id, Share::Read));
+        let reader = format!("{}/{name}", record.directory);
         let note = Note { share: Share::Read, token: Some(record.token), ..record.note.clone() };
-        let leaving = Note { leaving: true, ..record.note.clone() };
-        let announce =
-            Op::SetData { path: path.clone(), data: leaving.write(), version: record.version };
-        let replace = Op::Multi(vec![
-            Part::Delete { path: path.clone() },
+        let data = record.note.write();
+        let join = Op::Multi(vec![
             Part::Create {
-                path: format!("{}/{name}", record.directory),
+                path: reader.clone(),
                 data: note.write(),
                 acl: self.engine.config.acl(),
                 mode: Mode::Ephemeral,
             },
+            Part::SetData { path: path.clone(), data, version: record.version },
         ]);
-        match record.session.call(announce).await {
-            Ok(_) => {}
-            Err(Failure::Refused(Code::NO_NODE)) => return Ok(Released::NotHeld),
-            Err(failure) => return Err(failed(failure)),
+        match record.session.call(join).await {
+            Ok(Reply::Done) => {}
+            Ok(_) => return Ok(Released::NotHeld),
+            Err(failure) => {
+                if matches!(failure, Failure::Lost { written: true, .. }) {
+                    lost();
+                }
+                return Err(failed(failure));
+            }
         }
         if let Some(record) = self.engine.book.lock().get_mut(hold.id) {
             record.version += 1;
         }
-        let replaced = record.session.call(replace).await;
-        if matches!(replaced, Err(Failure::Lost { .. })) {
-            // It may have the one node or the other: whoever gives it back has to look.
-            let mut book = self.engine.book.lock();
-            book.remove(hold.id);
-            book.may_have(hold.id);
-        }
-        match replaced.map_err(failed)? {
-            Reply::Done => {
+        match park::delete(&record.session, path.clone()).await {
+            Ok(Released::Done) => {
                 if let Some(record) = self.engine.book.lock().get_mut(hold.id) {
                     (record.name, record.note, record.version) = (name, note, 0);
                 }
                 Ok(Released::Done)
             }
-            _ => Ok(Released::NotHeld),
+            // Somebody broke it between the two.
+            Ok(Released::NotHeld) => {
+                self.engine.run(park::delete_for_sure(record.session.clone(), reader));
+                Ok(Released::NotHeld)
+            }
+            Err(failure) => {
+                lost();
+                Err(failed(failure))
+            }
         }
     }
 

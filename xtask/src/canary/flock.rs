@@ -46,6 +46,7 @@ const ETCD: &[&str] =
 const ETCD_OWN: &[&str] = &["--test", "etcd"];
 const ETCD_THREAD: &[&str] = &["--lib", "--", "worker::tests"];
 const ZOOKEEPER_THREE: &[&str] = &["--lib", "--", "tests::ensemble::behind"];
+const ZOOKEEPER_DOWNGRADES: &[&str] = &["--lib", "--", "tests::downgrades::"];
 const ZOOKEEPER_FAULTS: &[&str] = &["--lib", "--", "tests::faults::"];
 const ZOOKEEPER_REPLIES: &[&str] = &["--lib", "--", "tests::replies::"];
 const ZOOKEEPER_SESSIONS: &[&str] = &["--lib", "--", "tests::sessions::"];
@@ -105,6 +106,9 @@ canaries! {
         MODEL;
     "queue-lost-waiter": "a release that nobody hears of: the next in line waits for the ttl",
         in QUEUE, "told.extend(row.heal(now));" => "",
+        MEMORY;
+    "loss-taken-for-success": "who lost its lock is told that it gave it back",
+        in GUARD, "unsure && was_trusted" => "unsure && (was_trusted || unsure)",
         MEMORY;
     "queue-serves-the-dead": "a waiter that died is granted the lock",
         in QUEUE, "let lives = now.moment < next.until;" => "let lives = true;",
@@ -311,8 +315,11 @@ canaries! {
         in ZOOKEEPER_PARK, "let nodes = match engine.config.names.line(&children) {" => "let known = |name: &String| engine.config.names.read(name).is_some();\n        let children: Vec<String> = children.into_iter().filter(known).collect();\n        let nodes = match engine.config.names.line(&children) {",
         ZOOKEEPER_FAULTS;
     "zookeeper-watches-everybody": "every release wakes everybody who waits",
-        in ZOOKEEPER_PARK, "let holders = line.holders();" => "let holders = line.holders();\n                let all = line.entries().iter().take(watch.len() + line.entries().len() - 2);\n                let watch = all.map(|entry| entry.id.clone()).collect();",
+        in ZOOKEEPER_PARK, "let watch = with_scout(&line, watch, engine.config.names.layout);" => "let all = line.entries().iter().take(watch.len() + line.entries().len() - 2);\n        let mut watch: Vec<String> = all.map(|entry| entry.id.clone()).collect();\n        watch.extend(with_scout(&line, vec![], engine.config.names.layout));",
         ZOOKEEPER_REPLIES;
+    "zookeeper-watch-is-late": "what happens between the list and the watch is never heard of",
+        in ZOOKEEPER_PARK, "session.call(ask_watch(record.token.get() as i64))" => "session.call(ask_watch(record.token.get() as i64 | i64::MAX))",
+        ZOOKEEPER_DOWNGRADES;
     "zookeeper-adopts-the-dead": "after a new session the node of the old one is taken for one's own",
         in ZOOKEEPER_STORE, "stat.owner == id && mine.is_none()" => "(stat.owner == id || true) && mine.is_none()",
         ZOOKEEPER_SESSIONS;

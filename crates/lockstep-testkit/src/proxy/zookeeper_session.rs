@@ -53,7 +53,12 @@ impl Requests {
             // These two are answered out of turn.
             let out_of_turn = xid == XID_PING || xid == XID_AUTH;
             let expects = if out_of_turn { Expects::Nothing } else { Expects::ZooKeeper { xid } };
-            let path = if opcode == 14 { text(&bytes, 12 + 9) } else { text(&bytes, 12) };
+            let path = match opcode {
+                14 => text(&bytes, 12 + 9),
+                // The first of those that are watched.
+                101 | 105 => text(&bytes, 12 + 8 + 4),
+                _ => text(&bytes, 12),
+            };
             (word(opcode), vec![path], expects)
         };
         let connection = self.connection;

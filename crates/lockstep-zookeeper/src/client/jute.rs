@@ -38,6 +38,14 @@ impl Writer {
     }
 
     /// The frame: its length, then its body.
+    pub(crate) fn texts(&mut self, texts: &[String]) -> &mut Self {
+        self.int(texts.len() as i32);
+        for text in texts {
+            self.text(text);
+        }
+        self
+    }
+
     pub(crate) fn frame(self) -> Vec<u8> {
         let mut frame = Vec::with_capacity(self.0.len() + 4);
         frame.extend_from_slice(&(self.0.len() as i32).to_be_bytes());

@@ -11,6 +11,8 @@ pub(crate) const XID_AUTH: i32 = -4;
 
 const PING: i32 = 11;
 const AUTH: i32 = 100;
+/// Made for clients that come back and name all that they watched.
+const SET_WATCHES: i32 = 101;
 const CLOSE: i32 = -11;
 
 /// What a server answers instead of what was asked for.
@@ -80,6 +82,12 @@ pub(crate) enum Op {
     Children {
         path: String,
     },
+    /// Watches all of these at once. What was changed after `since`, or is not there, is told before
+    /// the answer.
+    Watch {
+        since: i64,
+        paths: Vec<String>,
+    },
     /// Answered when this server has caught up with the leader.
     Sync {
         path: String,
@@ -93,7 +101,7 @@ pub(crate) enum Op {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Part {
     Check { path: String, version: i32 },
-    Delete { path: String },
+    SetData { path: String, data: Vec<u8>, version: i32 },
     Create { path: String, data: Vec<u8>, acl: Acl, mode: Mode },
 }
 
@@ -180,6 +188,7 @@ impl Op {
             Self::Sync { .. } => 9,
             Self::Children { .. } => 12,
             Self::Multi(_) => 14,
+            Self::Watch { .. } => SET_WATCHES,
             Self::Close => CLOSE,
         }
     }
@@ -204,6 +213,11 @@ impl Op {
             Self::Sync { path } => {
                 writer.text(path);
             }
+            Self::Watch { since, paths } => {
+                writer.long(*since).texts(paths);
+                // Watches for nodes to come, and for children.
+                writer.texts(&[]).texts(&[]);
+            }
             Self::Multi(parts) => {
                 for part in parts {
                     part.write(&mut writer);
@@ -222,7 +236,9 @@ impl Op {
             Self::Create { .. } => {
                 Reply::Created { path: reader.text()?, stat: Stat::read(&mut reader)? }
             }
-            Self::Delete { .. } | Self::Sync { .. } | Self::Close => Reply::Done,
+            Self::Delete { .. } | Self::Sync { .. } | Self::Watch { .. } | Self::Close => {
+                Reply::Done
+            }
             Self::Exists { .. } | Self::SetData { .. } => Reply::Stat(Stat::read(&mut reader)?),
             Self::GetData { .. } => {
                 let data = reader.buffer()?.to_vec();
@@ -238,7 +254,7 @@ impl Part {
     fn write(&self, writer: &mut Writer) {
         let opcode = match self {
             Self::Check { .. } => 13,
-            Self::Delete { .. } => 2,
+            Self::SetData { .. } => 5,
             Self::Create { mode, .. } => create_opcode(*mode),
         };
         writer.int(opcode).boolean(false).int(-1);
@@ -246,8 +262,8 @@ impl Part {
             Self::Check { path, version } => {
                 writer.text(path).int(*version);
             }
-            Self::Delete { path } => {
-                writer.text(path).int(-1);
+            Self::SetData { path, data, version } => {
+                writer.text(path).buffer(data).int(*version);
             }
             Self::Create { path, data, acl, mode } => create(writer, path, data, *acl, *mode),
         }
@@ -295,6 +311,7 @@ fn multi_reply(parts: usize, reader: &mut Reader<'_>) -> Result<Reply, Malformed
                 reader.text()?;
                 Stat::read(reader)?;
             }
+            5 => drop(Stat::read(reader)?),
             2 | 13 => {}
             _ => return Err(Malformed("an answer to what was not asked")),
         }
@@ -352,7 +369,7 @@ mod tests {
     #[test]
     fn a_multi_that_worked_is_read_as_a_server_wrote_it() {
         let body = b"\0\0\0\x01\0\0\0\0\0\0\0\0\x03/m1\0\0\0\x0d\0\0\0\0\0\0\0\0\x02\0\0\0\0\0\xff\xff\xff\xff\x01\xff\xff\xff\xff";
-        let part = Part::Delete { path: "/m1".into() };
+        let part = Part::Check { path: "/m1".into(), version: 0 };
         let op = Op::Multi(vec![part.clone(), part.clone(), part]);
         assert_eq!(op.reply(body), Ok(Reply::Done));
     }
@@ -378,6 +395,9 @@ mod tests {
     fn a_request_is_written_byte_by_byte() {
         let op = Op::GetData { path: "/a".into(), watch: true };
         assert_eq!(op.frame(7), b"\0\0\0\x0f\0\0\0\x07\0\0\0\x04\0\0\0\x02/a\x01");
+        let op = Op::Watch { since: 9, paths: vec!["/a".into(), "/b".into()] };
+        let text = b"\0\0\0\0\0\0\0\x09\0\0\0\x02\0\0\0\x02/a\0\0\0\x02/b\0\0\0\0\0\0\0\0";
+        assert_eq!(op.frame(7)[12..], text[..]);
         assert_eq!(ping(), b"\0\0\0\x08\xff\xff\xff\xfe\0\0\0\x0b");
     }
 }

@@ -1,5 +1,6 @@
 //! Against real servers, with a client beside the store's own that looks and meddles.
 
+mod downgrades;
 mod ensemble;
 mod faults;
 mod replies;
@@ -11,6 +12,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use lockstep_lock::Locks;
+use lockstep_testkit::proxy::{Protocol, Proxy};
 use lockstep_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 
 use crate::ZooKeeper;

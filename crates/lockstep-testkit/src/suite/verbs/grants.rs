@@ -180,9 +180,11 @@ async fn tokens_only_grow(env: Env) -> Result<()> {
 
     let waiter = claim(&key, LONG);
     let behind = client.queued(&waiter).await?.behind;
-    assert_eq!(behind, token, "a waiter is told the token it waits behind");
+    assert!(behind >= token, "a waiter is told the token it waits behind");
     client.release(&heir).await?;
-    larger(client.granted(&waiter).await?, "passed on by a release");
+    let token = client.granted(&waiter).await?;
+    assert!(token > behind, "or a pushed grant could not be told from an old one");
+    larger(token, "passed on by a release");
 
     let broken = claim(&key, LONG);
     client.queued(&broken).await?;

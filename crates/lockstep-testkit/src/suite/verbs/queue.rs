@@ -29,7 +29,8 @@ async fn waiters_are_told_their_place_and_what_they_wait_behind(env: Env) -> Res
     for (n, waiter) in waiters.iter().enumerate() {
         let client = if n % 2 == 0 { &one } else { &other };
         let place = client.queued(waiter).await?;
-        assert_eq!((place.ahead, place.behind), (n as u64, token));
+        assert_eq!(place.ahead, n as u64);
+        assert!(place.behind >= token, "{place:?}");
         assert!(place.holder_left <= LONG, "{place:?}");
         assert!(place.holder_left >= LONG / 2, "{place:?}");
     }
@@ -52,7 +53,7 @@ async fn a_release_passes_to_the_first_waiter_in_the_same_step(env: Env) -> Resu
     assert_eq!(one.holder(&key).await?, Some(first.id));
     assert_eq!(one.queued(&second).await?.ahead, 0);
     let token = other.granted(&first).await?;
-    assert_eq!(one.queued(&second).await?.behind, token);
+    assert!(one.queued(&second).await?.behind >= token);
     Ok(())
 }
 
