@@ -19,6 +19,9 @@ use crate::names::{BASIC, Layout, Node};
 /// How long to wait before a delete that was not answered is sent again.
 pub(crate) const AGAIN: Duration = Duration::from_millis(50);
 
+/// No server takes a request of more than a megabyte.
+const WATCHED_AT_ONCE: usize = 1000;
+
 /// Where a claim stands.
 #[derive(Debug)]
 pub(crate) enum Place {
@@ -81,16 +84,18 @@ pub(crate) async fn settle(
         if !missing.is_empty() {
             let Some(now) = engine.book.lock().watch(claim, &missing) else { continue };
             round = now;
-            let ask_watch = |since| Op::Watch { since, paths: missing.clone() };
-            if record.armed.is_none() {
-                // Whatever has happened to them since the list is younger than this claim.
-                session.call(ask_watch(record.token.get() as i64)).await?;
-            } else {
-                // Something may have happened to them after this claim came, and would be told
-                // again and again. A list behind the watch shows all that the watch does not tell.
-                let [watched, behind] = session.send([ask_watch(i64::MAX), ask_list()]);
+            // Whatever has happened to them since the list is younger than this claim. Later on,
+            // something may have happened to them after it came, and would be told again and again;
+            // then a list behind the watch shows all that the watch does not tell.
+            let first = record.armed.is_none();
+            let since = if first { record.token.get() as i64 } else { i64::MAX };
+            let watches = missing.chunks(WATCHED_AT_ONCE);
+            let watches = watches.map(|paths| Op::Watch { since, paths: paths.to_vec() });
+            let list_behind = (!first).then(&ask_list);
+            let mut sent = session.send_all(watches.chain(list_behind));
+            list = if first { None } else { sent.pop() };
+            for watched in sent {
                 watched.get().await?;
-                list = Some(behind);
             }
             engine.book.lock().is_armed(claim, missing, round);
         }

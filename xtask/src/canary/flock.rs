@@ -318,7 +318,7 @@ canaries! {
         in ZOOKEEPER_PARK, "let watch = with_scout(&line, watch, engine.config.names.layout);" => "let all = line.entries().iter().take(watch.len() + line.entries().len() - 2);\n        let mut watch: Vec<String> = all.map(|entry| entry.id.clone()).collect();\n        watch.extend(with_scout(&line, vec![], engine.config.names.layout));",
         ZOOKEEPER_REPLIES;
     "zookeeper-watch-is-late": "what happens between the list and the watch is never heard of",
-        in ZOOKEEPER_PARK, "session.call(ask_watch(record.token.get() as i64))" => "session.call(ask_watch(record.token.get() as i64 | i64::MAX))",
+        in ZOOKEEPER_PARK, "if first { record.token.get() as i64 }" => "if first { record.token.get() as i64 | i64::MAX }",
         ZOOKEEPER_DOWNGRADES;
     "zookeeper-adopts-the-dead": "after a new session the node of the old one is taken for one's own",
         in ZOOKEEPER_STORE, "stat.owner == id && mine.is_none()" => "(stat.owner == id || true) && mine.is_none()",
