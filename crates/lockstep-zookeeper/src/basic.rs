@@ -47,7 +47,7 @@ impl Lane {
             {
                 // Written down before it is sent: the notice may be faster than the answer.
                 let mut book = self.engine.book.lock();
-                book.may_have(claim.id);
+                book.may_have(claim.id, &session);
                 if let (true, Some(inbox)) = (claim.wait, &self.inbox) {
                     book.stand_by(claim.id, session.serial, &path, inbox.clone());
                 }

@@ -65,8 +65,8 @@ impl Record {
 pub(crate) struct Book {
     records: HashMap<ClaimId, Record>,
     pub(crate) deadlines: Deadlines<ClaimId>,
-    /// Claims that may have a node we have not heard of: a request for it was sent.
-    unsure: HashSet<ClaimId>,
+    /// Claims that may have a node we have not heard of: a request for it was sent, in this session.
+    unsure: HashMap<ClaimId, Session>,
     /// Who wants to hear of a path, from which session. Two sessions may speak to servers of which one
     /// is behind the other: what one tells is nothing to who has read the line in the other.
     watches: HashMap<(u64, String), HashSet<ClaimId>>,
@@ -76,8 +76,13 @@ pub(crate) struct Book {
 
 impl Book {
     /// A request that may make a node is about to be sent.
-    pub(crate) fn may_have(&mut self, claim: ClaimId) {
-        self.unsure.insert(claim);
+    pub(crate) fn may_have(&mut self, claim: ClaimId, session: &Session) {
+        self.unsure.insert(claim, session.clone());
+    }
+
+    /// The session of that request, if it is not certain what came of it.
+    pub(crate) fn may_have_in(&self, claim: ClaimId) -> Option<Session> {
+        self.unsure.get(&claim).cloned()
     }
 
     /// It is certain that there is no node, or that it is in the book.
@@ -86,7 +91,7 @@ impl Book {
     }
 
     pub(crate) fn is_unsure(&self, claim: ClaimId) -> bool {
-        self.unsure.contains(&claim)
+        self.unsure.contains_key(&claim)
     }
 
     pub(crate) fn get(&self, claim: ClaimId) -> Option<&Record> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lockstep_core::time::Clock;
-use lockstep_core::{Effect, ErrorKind, StoreError};
+use lockstep_core::{ClaimId, Effect, ErrorKind, StoreError};
 use lockstep_lock::clock::SystemClock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
@@ -31,6 +31,11 @@ const SESSION_MIN: Duration = Duration::from_secs(4);
 /// A session that lives longer than this many times what is needed is not shared: who dies should be
 /// missed soon.
 const SESSION_SHARED: u32 = 4;
+
+/// A server takes the requests of one connection one by one. So a handle that has this many under way
+/// opens another session, up to this many for one length.
+const CROWDED: usize = 16;
+const SESSIONS_MAX: usize = 4;
 
 /// Timers stop while the machine sleeps, and leases do not.
 const SLICE: Duration = Duration::from_millis(500);
@@ -81,20 +86,32 @@ impl Engine {
         Weak::clone(&self.myself)
     }
 
-    /// A session that lives long enough for claims of this ttl.
-    pub(crate) fn session_for(&self, ttl: Duration) -> Session {
+    /// A session that lives long enough for claims of this ttl: the one with the least to do.
+    fn session_for(&self, ttl: Duration) -> Session {
         let need = (ttl * SESSION_PER_TTL).max(SESSION_MIN);
         let mut sessions = self.sessions.lock();
         sessions.retain(|(_, session)| !session.is_over());
         let fits = |timeout: Duration| need <= timeout && timeout <= need * SESSION_SHARED;
-        let found = sessions.iter().filter(|(timeout, _)| fits(*timeout)).min_by_key(|(t, _)| *t);
-        if let Some((_, session)) = found {
-            return session.clone();
+        let fitting = || sessions.iter().filter(|(timeout, _)| fits(*timeout));
+        let best = fitting().min_by_key(|(timeout, session)| (session.under_way(), *timeout));
+        if let Some((_, session)) = best {
+            // Who is still dialing has nothing to do with crowds.
+            let crowded = session.under_way() >= CROWDED && session.id().is_some();
+            if !crowded || fitting().count() >= SESSIONS_MAX {
+                return session.clone();
+            }
         }
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         let session = start_session(&self.config, &self.jobs, need, serial, self.ears());
         sessions.push((need, session.clone()));
         session
+    }
+
+    /// The session for a claim: the one that may have made a node for it, so that this is decided
+    /// behind that request; otherwise any that lives long enough.
+    pub(crate) fn session_of(&self, claim: ClaimId, ttl: Duration) -> Session {
+        let unsure = self.book.lock().may_have_in(claim);
+        unsure.filter(|session| !session.is_over()).unwrap_or_else(|| self.session_for(ttl))
     }
 
     /// Any session: for looking.

@@ -160,7 +160,7 @@ impl Lane {
 
     /// A session that lives long enough for this claim.
     pub(crate) async fn session_for(&self, claim: &Claim) -> Result<Session, StoreError> {
-        let session = self.engine.session_for(claim.ttl);
+        let session = self.engine.session_of(claim.id, claim.ttl);
         let known = session.known().await;
         let (_, timeout) = known.map_err(|failure| error::failed(failure, claim.key.as_str()))?;
         if timeout < claim.ttl * SESSION_PER_TTL {
@@ -211,7 +211,7 @@ impl Lane {
     /// Looks for the node of a claim whose reply was lost. It is ours only if the session that
     /// made it is the one we have: the node of an older session is about to go, whatever it says.
     async fn recover(&self, claim: &Claim) -> Result<Option<Record>, StoreError> {
-        let session = self.engine.session_for(claim.ttl);
+        let session = self.engine.session_of(claim.id, claim.ttl);
         let directory = self.engine.config.names.directory(&claim.key);
         let failed = |failure| error::failed(failure, &directory);
         let (id, _) = session.known().await.map_err(failed)?;
@@ -272,7 +272,7 @@ impl Lane {
         let (data, acl) = (note.write(), config.acl());
         let create = Op::Create { path, data, acl, mode: Mode::EphemeralSequential };
         for _ in 0..TRIES {
-            self.engine.book.lock().may_have(claim.id);
+            self.engine.book.lock().may_have(claim.id, &session);
             let list = Op::Children { path: directory.clone() };
             let [made, list] = session.send([create.clone(), list]);
             match made.get().await {
@@ -500,7 +500,7 @@ impl Lane {
         let lost = || {
             let mut book = self.engine.book.lock();
             book.remove(hold.id);
-            book.may_have(hold.id);
+            book.may_have(hold.id, &record.session);
         };
         let digits = record.name.len() - names.node(hold.id, Share::Exclusive).len();
         let digits = &record.name[record.name.len() - digits..];
@@ -597,7 +597,7 @@ enum Reread {
 /// Finds and deletes what a lost reply has left of a claim, however often the connection is lost.
 async fn remove_strays(engine: Weak<Engine>, hold: &Hold) -> Released {
     while let Some(engine) = engine.upgrade() {
-        let session = engine.session_for(hold.ttl);
+        let session = engine.session_of(hold.id, hold.ttl);
         let directory = engine.config.names.directory(&hold.key);
         let tried = async {
             let mut done = Released::NotHeld;

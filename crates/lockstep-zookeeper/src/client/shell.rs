@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockstep_core::time::{Clock, Moment};
@@ -69,6 +70,8 @@ pub(crate) struct Session {
     pub(crate) serial: u64,
     orders: mpsc::UnboundedSender<Vec<Order>>,
     state: watch::Receiver<State>,
+    /// How many requests have no answer yet.
+    under_way: Arc<AtomicUsize>,
 }
 
 /// What is known of a session.
@@ -86,6 +89,23 @@ enum State {
 struct Order {
     op: Op,
     reply: oneshot::Sender<Result<Reply, Failure>>,
+    _counted: Counted,
+}
+
+/// A request that is under way.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(under_way: &Arc<AtomicUsize>) -> Self {
+        under_way.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(under_way))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A reply on its way.
@@ -95,12 +115,6 @@ impl Pending {
     pub(crate) async fn get(self) -> Result<Reply, Failure> {
         self.0.await.unwrap_or(Err(Failure::Expired))
     }
-}
-
-fn order(orders: &mut Vec<Order>, op: Op) -> Pending {
-    let (reply, pending) = oneshot::channel();
-    orders.push(Order { op, reply });
-    Pending(pending)
 }
 
 impl Session {
@@ -117,13 +131,13 @@ impl Session {
         let why = "not connected yet".to_owned();
         let shell =
             Shell { setup, serial, machine, ears, known, inbox, queue: VecDeque::new(), why };
-        (Self { serial, orders, state }, shell.run())
+        (Self { serial, orders, state, under_way: Arc::default() }, shell.run())
     }
 
     /// Sends requests back to back; their replies come in the same order.
     pub(crate) fn send<const N: usize>(&self, ops: [Op; N]) -> [Pending; N] {
         let mut orders = Vec::with_capacity(N);
-        let pending = ops.map(|op| order(&mut orders, op));
+        let pending = ops.map(|op| self.order(&mut orders, op));
         self.give(orders);
         pending
     }
@@ -131,9 +145,15 @@ impl Session {
     /// The same for any number.
     pub(crate) fn send_all(&self, ops: impl IntoIterator<Item = Op>) -> Vec<Pending> {
         let mut orders = Vec::new();
-        let pending = ops.into_iter().map(|op| order(&mut orders, op)).collect();
+        let pending = ops.into_iter().map(|op| self.order(&mut orders, op)).collect();
         self.give(orders);
         pending
+    }
+
+    fn order(&self, orders: &mut Vec<Order>, op: Op) -> Pending {
+        let (reply, pending) = oneshot::channel();
+        orders.push(Order { op, reply, _counted: Counted::new(&self.under_way) });
+        Pending(pending)
     }
 
     fn give(&self, orders: Vec<Order>) {
@@ -144,6 +164,16 @@ impl Session {
     pub(crate) async fn call(&self, op: Op) -> Result<Reply, Failure> {
         let [pending] = self.send([op]);
         pending.get().await
+    }
+
+    /// The server's number, if there is a session.
+    pub(crate) fn id(&self) -> Option<i64> {
+        if let State::Known { id, .. } = *self.state.borrow() { Some(id) } else { None }
+    }
+
+    /// How many requests have no answer yet.
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
     }
 
     /// Whether nothing will ever come of it.

@@ -65,6 +65,25 @@ async fn a_stolen_session_is_taken_back_and_its_end_is_noticed() {
     soon("the loss", guard.lost()).await;
 }
 
+/// A server takes what comes on one connection one by one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_has_a_few_sessions_and_everybody_else_one() {
+    let proxy = Proxy::start(SERVER.addr(), Protocol::ZooKeeper);
+    let locks = locks(&super::replies::through(&proxy, "crowd")).await;
+    let again = async |locks: lockstep_lock::Locks, name: String| {
+        for _ in 0..20 {
+            locks.lock(&name).ttl(LONG).await.unwrap().release().await.unwrap();
+        }
+    };
+    again(locks.clone(), "alone".into()).await;
+    until("one session", async || proxy.connections() == 1).await;
+    let crowd = (0..64).map(|n| tokio::spawn(again(locks.clone(), format!("{n}"))));
+    for task in crowd.collect::<Vec<_>>() {
+        soon("its locks", task).await.unwrap();
+    }
+    assert_eq!(proxy.connections(), 4);
+}
+
 /// Curator's open bug: with a new session, the node of the old one is taken for one's own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_of_another_session_is_never_adopted() {
