@@ -96,12 +96,12 @@ impl Listener {
     }
 
     /// A claim is about to be asked for. Before, not after: it can be granted before we know that it
-    /// was queued.
-    pub(super) fn expect(&self, claim: &Claim, key: &str) {
+    /// was queued. Says whether it was asked for before.
+    pub(super) fn expect(&self, claim: &Claim, key: &str) -> bool {
         let until = Instant::now() + claim.ttl;
         let whole = claim.share.weight() == claim.share.of();
         let wait = Wait { key: key.to_owned(), whole, until, asking: true, heard: None };
-        self.ear.waiting.lock().insert(claim.id, wait);
+        self.ear.waiting.lock().insert(claim.id, wait).is_some()
     }
 
     /// It was queued, or may have been: somebody must listen now.
@@ -133,8 +133,10 @@ struct Line(Option<Conn>);
 
 /// How a wait ended.
 enum Heard {
-    /// Interrupted, or in good time.
+    /// In good time.
     Look,
+    /// Interrupted: something was granted.
+    Interrupted,
     /// These were granted.
     Granted(Vec<(ClaimId, Token)>),
     /// Nobody keeps the door any more, and it was given to us.
@@ -167,20 +169,26 @@ impl Line {
         }
     }
 
-    /// Whether it changed anything; what was interrupted did not.
-    async fn change(&mut self, statement: String) -> Result<bool, StoreError> {
+    /// What the statement gave to `LAST_INSERT_ID`, if it changed anything; what was interrupted did
+    /// not.
+    async fn change(&mut self, statement: String) -> Result<Option<u64>, StoreError> {
         let done = self.query(statement).await?.is_some();
-        Ok(done && self.0.as_ref().is_some_and(|conn| conn.affected_rows() > 0))
+        let conn = self.0.as_ref().filter(|conn| done && conn.affected_rows() > 0);
+        Ok(conn.map(|conn| conn.last_insert_id().unwrap_or_default()))
     }
 
     async fn wait(&mut self, statement: String) -> Result<Heard, StoreError> {
-        let Some(rows) = self.query(statement).await? else { return Ok(Heard::Look) };
+        let Some(rows) = self.query(statement).await? else { return Ok(Heard::Interrupted) };
         let granted: Vec<_> = rows.iter().filter_map(rows::grant).collect();
-        let alone = rows.first().filter(|_| rows.len() == 1);
-        Ok(match alone.map(|row| rows::get::<Option<i64>>(row, "token")) {
-            Some(Ok(Some(1))) if granted.is_empty() => Heard::DoorOpen,
-            _ if granted.is_empty() => Heard::Look,
-            _ => Heard::Granted(granted),
+        if !granted.is_empty() {
+            return Ok(Heard::Granted(granted));
+        }
+        // An interruption need not end the statement: what it was in the middle of has no result then.
+        let waited = rows.first().map(|row| rows::get::<Option<i64>>(row, "token")).transpose()?;
+        Ok(match waited.flatten() {
+            Some(1) => Heard::DoorOpen,
+            Some(_) => Heard::Look,
+            None => Heard::Interrupted,
         })
     }
 }
@@ -220,6 +228,10 @@ impl Ear {
             match heard {
                 Ok(Heard::DoorOpen) => line = None,
                 Ok(Heard::Look) => tries = 0,
+                Ok(Heard::Interrupted) => {
+                    tries = 0;
+                    self.hear_the_only_one(line.as_mut()).await;
+                }
                 Ok(Heard::Granted(granted)) => {
                     tries = 0;
                     if self.is_on_the_disk(line.as_mut(), &granted).await {
@@ -253,11 +265,30 @@ impl Ear {
         let Some(line) = line else { return false };
         for statement in tables {
             // Whatever fails is found out by the next wait.
-            if line.change(statement).await.unwrap_or(false) {
+            if line.change(statement).await.is_ok_and(|changed| changed.is_some()) {
                 return true;
             }
         }
         false
+    }
+
+    /// If only one waits, and for all of a lock, then the change that makes sure can also be the look.
+    async fn hear_the_only_one(&self, line: Option<&mut Line>) {
+        let (claim, statement) = {
+            let waiting = self.waiting.lock();
+            let mut unheard = waiting.iter().filter(|(_, wait)| wait.heard.is_none());
+            let (Some((claim, wait)), None) = (unheard.next(), unheard.next()) else { return };
+            if !wait.whole {
+                return;
+            }
+            let which = those([(claim, wait)].into_iter());
+            let make_sure = "until_us = until_us + 1, token = LAST_INSERT_ID(token)";
+            (*claim, format!("UPDATE lockstep_lock SET {make_sure} WHERE {which}"))
+        };
+        let Some(line) = line else { return };
+        if let Ok(Some(token)) = line.change(statement).await {
+            self.hear(claim, Token::new(token));
+        }
     }
 
     fn hear(&self, claim: ClaimId, token: Token) {
@@ -340,7 +371,7 @@ pub(super) async fn hears_itself(
     let deadline = Instant::now() + SELF_TEST;
     let heard = loop {
         match timeout(Duration::from_millis(2), &mut waiting).await {
-            Ok(heard) => break matches!(heard?, Heard::Look),
+            Ok(heard) => break matches!(heard?, Heard::Interrupted),
             Err(_) if Instant::now() >= deadline => break false,
             Err(_) => {}
         }

@@ -44,7 +44,9 @@ const STATEMENT_US: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTA
 const SEVERAL: &str = "x'00000000000000000000000000000000'";
 
 pub(super) fn fill(sql: &str) -> String {
-    sql.replace("{tell}", include_str!("sql/tell.sql").trim())
+    sql.replace("{passing}", include_str!("sql/passing.sql").trim())
+        .replace("{waking}", include_str!("sql/waking.sql").trim())
+        .replace("{tell}", include_str!("sql/tell.sql").trim())
         .replace("{now_us}", NOW_US)
         .replace("{statement_us}", STATEMENT_US)
         .replace("{several}", SEVERAL)

@@ -93,7 +93,13 @@ impl Lane {
         })
     }
 
-    async fn try_acquire(&self, claim: &Claim, key: &str) -> Result<Answer, StoreError> {
+    /// `again`: it may have a place already.
+    async fn try_acquire(
+        &self,
+        claim: &Claim,
+        key: &str,
+        again: bool,
+    ) -> Result<Answer, StoreError> {
         let (id, owner) = (rows::bytes(claim.id.as_u128()), rows::bytes(claim.owner.as_u128()));
         let (label, ttl_us) = (claim.label.as_str(), micros(claim.ttl));
         let (weight, total) = (integer(claim.share.weight()), integer(claim.share.of()));
@@ -105,7 +111,8 @@ impl Lane {
             }
         }
         let inbox = self.listener.as_ref().map(Listener::mark);
-        let parameters = (key, id, owner, label, inbox, ttl_us, claim.wait, weight, total);
+        let wait = if claim.wait { 1 + i8::from(again) } else { 0 };
+        let parameters = (key, id, owner, label, inbox, ttl_us, wait, weight, total);
         let answer = rows::answer(self.connections.ask(ACQUIRE, parameters).await?)?;
         if matches!(answer, Answer::Queued { .. } | Answer::Busy) {
             self.hints.set(key, true);
@@ -198,11 +205,11 @@ impl LockStore for Lane {
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Answer> {
         Box::pin(async move {
             let key = rows::key(&self.tenant, &claim.key);
-            let Some(listener) = &self.listener else { return self.try_acquire(claim, &key).await };
-            if claim.wait {
-                listener.expect(claim, &key);
-            }
-            let answer = self.try_acquire(claim, &key).await;
+            let Some(listener) = &self.listener else {
+                return self.try_acquire(claim, &key, true).await;
+            };
+            let again = claim.wait && listener.expect(claim, &key);
+            let answer = self.try_acquire(claim, &key, again).await;
             match &answer {
                 // After an error perhaps; it is forgotten when that place would be lost.
                 Ok(Answer::Queued { .. }) | Err(_) => listener.queued(claim.id),

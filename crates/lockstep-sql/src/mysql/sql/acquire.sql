@@ -4,7 +4,7 @@
 CREATE PROCEDURE IF NOT EXISTS lockstep_acquire_v1(
     IN p_key VARBINARY(320), IN p_claim BINARY(16), IN p_owner BINARY(16),
     IN p_label VARCHAR(200) CHARACTER SET utf8mb4, IN p_inbox BINARY(16), IN p_ttl_us BIGINT,
-    IN p_wait BOOLEAN, IN p_weight INT, IN p_total INT
+    IN p_wait TINYINT, IN p_weight INT, IN p_total INT
 )
 MODIFIES SQL DATA SQL SECURITY INVOKER
 whole: BEGIN
@@ -35,9 +35,11 @@ whole: BEGIN
         SELECT 'busy' AS answer;
         LEAVE whole;
     ELSEIF v_claim IS NOT NULL AND p_wait THEN
-        -- Who waits already only says that it is still there, and stays out of the way of whoever
+        -- Who waits already (p_wait is 2 if it may) only says that it is still there, and stays out of the way of whoever
         -- gives the lock back. If its place is still there, it was granted nothing meanwhile.
-        SELECT seq INTO v_place FROM lockstep_waiter WHERE claim = p_claim AND lock_key = p_key;
+        IF p_wait <> 1 THEN
+            SELECT seq INTO v_place FROM lockstep_waiter WHERE claim = p_claim AND lock_key = p_key;
+        END IF;
         IF v_place IS NOT NULL THEN
             UPDATE lockstep_waiter
                SET until_us = v_now_us + p_ttl_us, inbox = COALESCE(p_inbox, inbox)
@@ -66,6 +68,15 @@ whole: BEGIN
                   LOCK IN SHARE MODE;
                 SET v_now_us = {now_us};
                 IF v_claim IS NOT NULL AND v_until_us > v_now_us THEN
+                    -- As in lockstep_queued_v1, where the queue cannot be long.
+                    IF v_place - v_turn <= 100 THEN
+                        SELECT CONCAT('queued ', v_token, ' ', COUNT(*), ' ',
+                                      GREATEST(0, v_until_us - v_now_us)) AS answer
+                          FROM lockstep_waiter
+                         WHERE lock_key = p_key AND seq > v_turn AND seq < v_place
+                           AND until_us > v_now_us;
+                        LEAVE whole;
+                    END IF;
                     CALL lockstep_queued_v1(
                         p_key, v_place, v_now_us, v_claim, v_token, v_turn, v_until_us, v_answer
                     );
