@@ -1,4 +1,4 @@
-//! `etcdctl lock` and we exclude each other.
+//! `etcdctl lock` and etcd's own lock service exclude us, and we them.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -10,6 +10,8 @@ use anyhow::{Context, Result};
 use lockstep_core::ErrorKind;
 use lockstep_lock::{LockError, Share};
 use lockstep_testkit::servers::EtcdServer;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::{eventually, keys, locks, server, soon};
 
@@ -109,6 +111,48 @@ async fn we_keep_etcdctl_out_and_it_gets_in_after_us() -> Result<()> {
     assert!(locks.try_lock("ours").await?.is_none());
     other.gives_back()?;
     soon("and we again", locks.lock("ours")).await?.release().await?;
+    Ok(())
+}
+
+/// Etcd's lock service, asked as programs without a library ask it. Answers with the key that it was
+/// given, as it wants to have it back.
+async fn service(server: &EtcdServer, verb: &str, ask: String) -> Result<Option<String>> {
+    let mut stream = TcpStream::connect(server.address(0)).await?;
+    let (head, length) = (format!("POST /v3/lock/{verb} HTTP/1.1\r\nHost: etcd"), ask.len());
+    let head = format!("{head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+    stream.write_all(format!("{head}{ask}").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    anyhow::ensure!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let key = answer.split_once("\"key\":\"").and_then(|(_, rest)| rest.split_once('"'));
+    Ok(key.map(|(key, _)| key.to_owned()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lock_service_and_we_take_turns() -> Result<()> {
+    let server = Arc::new(server());
+    let locks = locks(&server.url()).await?;
+    // The name is `service`.
+    let take = || r#"{"name":"c2VydmljZQ=="}"#.to_owned();
+    let give = |key: &str| format!(r#"{{"key":"{key}"}}"#);
+    let theirs = service(&server, "lock", take()).await?.context("a key")?;
+    assert!(locks.try_lock("service").await?.is_none());
+    let waits = tokio::spawn(locks.lock("service").into_future());
+    eventually("we wait", async || keys(&server, "service").len() == 2).await;
+    let asking = Arc::clone(&server);
+    let again = tokio::spawn(async move { service(&asking, "lock", take()).await });
+    eventually("it waits again", async || keys(&server, "service").len() == 3).await;
+    assert!(!waits.is_finished());
+
+    service(&server, "unlock", give(&theirs)).await?;
+    let guard = soon("it is ours", waits).await??;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!again.is_finished(), "it waits for us");
+    guard.release().await?;
+    let theirs = soon("and theirs again", again).await??.context("a key")?;
+    assert!(locks.try_lock("service").await?.is_none());
+    service(&server, "unlock", give(&theirs)).await?;
+    soon("and ours", locks.lock("service")).await?.release().await?;
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 //! The one connection of a lane that hears of grants: it waits on the server, and whoever passes a
-//! lock on interrupts that (`wake.sql`).
+//! lock on interrupts that (`waking.sql`).
 //!
 //! It waits in `GET_LOCK` for a name that a connection of the pool keeps: the *door*. Not in `SLEEP`:
 //! all sleeps of a MariaDB share one mutex, and an interruption that finds it taken by another
