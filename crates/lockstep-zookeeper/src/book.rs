@@ -37,6 +37,8 @@ pub(crate) struct Record {
     pub(crate) round: u64,
     /// Where it is written down that it waits, if it is.
     pub(crate) noted: Option<String>,
+    /// Its node is being replaced by a reader's.
+    pub(crate) becoming: bool,
 }
 
 /// How far a claim is, as far as we know.
@@ -119,6 +121,16 @@ impl Book {
             !claims.is_empty()
         });
         Some(record)
+    }
+
+    /// A node of the claim is not there any more. Unless it was replaced, the claim is over; is it?
+    pub(crate) fn node_is_gone(&mut self, claim: ClaimId, name: &str) -> bool {
+        let replaced = |record: &Record| record.becoming || record.name != name;
+        let over = !self.records.get(&claim).is_some_and(replaced);
+        if over {
+            self.remove(claim);
+        }
+        over
     }
 
     /// The claim whose time is over, if there is one. It is out of the book.
@@ -237,6 +249,7 @@ impl Book {
 
     /// A session is over, and with it all that was its.
     pub(crate) fn take_all_of(&mut self, session: u64) -> Vec<(ClaimId, Record)> {
+        self.watches.retain(|(watched_in, _), _| *watched_in != session);
         let all = self.records.iter().filter(|(_, record)| record.session.serial == session);
         let claims: Vec<ClaimId> = all.map(|(claim, _)| *claim).collect();
         claims.into_iter().filter_map(|claim| Some((claim, self.remove(claim)?))).collect()

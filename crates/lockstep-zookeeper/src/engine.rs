@@ -93,18 +93,22 @@ impl Engine {
         sessions.retain(|(_, session)| !session.is_over());
         let fits = |timeout: Duration| need <= timeout && timeout <= need * SESSION_SHARED;
         let fitting = || sessions.iter().filter(|(timeout, _)| fits(*timeout));
-        let best = fitting().min_by_key(|(timeout, session)| (session.under_way(), *timeout));
-        if let Some((_, session)) = best {
-            // Who is still dialing has nothing to do with crowds.
-            let crowded = session.under_way() >= CROWDED && session.id().is_some();
-            if !crowded || fitting().count() >= SESSIONS_MAX {
-                return session.clone();
-            }
+        let is_dialing = |session: &Session| session.id().is_none();
+        let ease = |(timeout, session): &&(Duration, Session)| {
+            (is_dialing(session), session.under_way(), *timeout)
+        };
+        let best = fitting().min_by_key(ease).map(|(_, session)| session.clone());
+        let crowded = best.as_ref().is_none_or(|best| best.under_way() >= CROWDED);
+        // One that is being dialed may never come up, and says nothing about crowds.
+        let enough = fitting().count() >= SESSIONS_MAX || fitting().any(|(_, it)| is_dialing(it));
+        if let Some(best) = best.clone().filter(|_| !crowded || enough) {
+            return best;
         }
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         let session = start_session(&self.config, &self.jobs, need, serial, self.ears());
         sessions.push((need, session.clone()));
-        session
+        // A crowd does not wait for it.
+        best.unwrap_or(session)
     }
 
     /// The session for a claim: the one that may have made a node for it, so that this is decided

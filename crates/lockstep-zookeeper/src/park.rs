@@ -39,23 +39,35 @@ pub(crate) enum Place {
     Gone,
 }
 
-/// Finds out where a claim stands, and arms what will tell when that changes. `list`: a list of its
-/// directory that is on its way already, sent after the claim's node was made.
+/// A list of a claim's directory that is on its way.
+pub(crate) struct Look {
+    /// What the book said when it was sent, or before.
+    pub(crate) record: Record,
+    pub(crate) list: Pending,
+}
+
+impl Look {
+    fn now(record: Record) -> Self {
+        let [list] = record.session.send([Op::Children { path: record.directory.clone() }]);
+        Self { record, list }
+    }
+}
+
+/// Finds out where a claim stands, and arms what will tell when that changes. `look`: one that is on its
+/// way already, sent after the claim's node was made.
 pub(crate) async fn settle(
     engine: &Engine,
     claim: ClaimId,
-    mut list: Option<Pending>,
+    mut look: Option<Look>,
     waits: bool,
 ) -> Result<Place, Failure> {
     loop {
-        let Some(record) = engine.book.lock().get(claim).cloned() else { return Ok(Place::Gone) };
-        let Record { directory, name, session, .. } = &record;
-        let ask_list = || Op::Children { path: directory.clone() };
-        let listed = match list.take() {
-            Some(list) => list.get().await,
-            None => session.call(ask_list()).await,
+        let known = || engine.book.lock().get(claim).cloned();
+        let Some(Look { record, list }) = look.take().or_else(|| known().map(Look::now)) else {
+            return Ok(Place::Gone);
         };
-        let children = match listed {
+        let Record { directory, name, session, .. } = &record;
+        let children = match list.get().await {
             Ok(Reply::Children(children)) => children,
             Ok(_) | Err(Failure::Refused(Code::NO_NODE)) => return Ok(Place::Gone),
             Err(failure) => return Err(failure),
@@ -91,19 +103,23 @@ pub(crate) async fn settle(
             let since = if first { record.token.get() as i64 } else { i64::MAX };
             let watches = missing.chunks(WATCHED_AT_ONCE);
             let watches = watches.map(|paths| Op::Watch { since, paths: paths.to_vec() });
-            let list_behind = (!first).then(&ask_list);
+            let list_behind = (!first).then(|| Op::Children { path: directory.clone() });
             let mut sent = session.send_all(watches.chain(list_behind));
-            list = if first { None } else { sent.pop() };
+            let list_behind = if first { None } else { sent.pop() };
             for watched in sent {
                 watched.get().await?;
             }
-            engine.book.lock().is_armed(claim, missing, round);
+            engine.book.lock().is_armed(claim, missing.clone(), round);
+            if let Some(list) = list_behind {
+                let armed = record.armed.iter().flatten().cloned().chain(missing).collect();
+                let record = Record { armed: Some(armed), round, ..record };
+                look = Some(Look { record, list });
+                continue;
+            }
         }
-        if list.is_none() {
-            // Who was told of one of them meanwhile is looking again.
-            engine.book.lock().keep(claim, line, round);
-            return Ok(Place::Waits { ahead });
-        }
+        // Who was told of one of them meanwhile is looking again.
+        engine.book.lock().keep(claim, line, round);
+        return Ok(Place::Waits { ahead });
     }
 }
 

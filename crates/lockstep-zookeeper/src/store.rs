@@ -1,8 +1,10 @@
 //! The verbs of the store.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use lockstep_core::time::{Clock, Moment};
 use lockstep_core::{ClaimId, StoreError, Token};
 use lockstep_lock::clock::SystemClock;
@@ -16,14 +18,17 @@ use tokio::sync::oneshot;
 
 use crate::book::{Record, Stage};
 use crate::client::wire::{Code, Mode, Op, Part, Reply, Stat};
-use crate::client::{Failure, Pending, Session};
+use crate::client::{Failure, Session};
 use crate::config::ZooKeeper;
 use crate::engine::{Engine, SESSION_PER_TTL};
 use crate::error::{self, STORE};
 use crate::inspect;
 use crate::names::{self, BASIC, Layout};
 use crate::note::{self, Note};
-use crate::park::{self, Place};
+use crate::park::{self, Look, Place};
+
+/// How long one session of several is waited for when all are asked.
+const SESSION_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often a claim whose node somebody else deletes is made again within one ask.
 pub(crate) const TRIES: usize = 5;
@@ -99,16 +104,16 @@ impl Lane {
     async fn ask(&self, claim: &Claim) -> Result<Answer, StoreError> {
         let until = SystemClock.now() + claim.ttl;
         for _ in 0..TRIES {
-            let list = match self.known(claim).await? {
+            let look = match self.known(claim).await? {
                 Some(record) => match self.confirm(claim, record, until).await? {
-                    Confirmed::Yes(list) => Some(list),
+                    Confirmed::Yes(look) => *look,
                     Confirmed::Broken(reason) => return Ok(Answer::Broken { reason }),
                     Confirmed::Gone => continue,
                 },
-                None => Some(self.make(claim, until).await?),
+                None => self.make(claim, until).await?,
             };
             self.engine.due.notify_one();
-            let settled = park::settle(&self.engine, claim.id, list, claim.wait).await;
+            let settled = park::settle(&self.engine, claim.id, Some(look), claim.wait).await;
             let directory = self.engine.config.names.directory(&claim.key);
             match settled.map_err(|failure| error::failed(failure, &directory))? {
                 Place::Gone => drop(self.engine.book.lock().remove(claim.id)),
@@ -259,11 +264,12 @@ impl Lane {
             armed: None,
             round: 0,
             noted: None,
+            becoming: false,
         }
     }
 
     /// Makes the claim's node and asks for the list behind it, in one go.
-    async fn make(&self, claim: &Claim, until: Moment) -> Result<Pending, StoreError> {
+    async fn make(&self, claim: &Claim, until: Moment) -> Result<Look, StoreError> {
         let config = &self.engine.config;
         let directory = config.names.directory(&claim.key);
         let session = self.session_for(claim).await?;
@@ -279,8 +285,8 @@ impl Lane {
                 Ok(Reply::Created { path, stat }) => {
                     let name = path.rsplit('/').next().unwrap_or_default().to_owned();
                     let record = self.record(claim, note, &directory, name, stat, &session);
-                    self.engine.book.lock().insert(claim.id, record, until);
-                    return Ok(list);
+                    self.engine.book.lock().insert(claim.id, record.clone(), until);
+                    return Ok(Look { record, list });
                 }
                 Err(Failure::Refused(Code::NO_NODE)) => {
                     self.engine.book.lock().is_certain(claim.id);
@@ -349,7 +355,7 @@ impl Lane {
                     }
                 }
                 _ => {
-                    self.engine.book.lock().remove(claim.id);
+                    self.engine.book.lock().node_is_gone(claim.id, &record.name);
                     return Ok(Confirmed::Gone);
                 }
             },
@@ -360,7 +366,7 @@ impl Lane {
             return Ok(Confirmed::Gone);
         }
         self.engine.book.lock().deadlines.extend(claim.id, until);
-        Ok(Confirmed::Yes(list))
+        Ok(Confirmed::Yes(Box::new(Look { record, list })))
     }
 
     /// Somebody has written into our node: has it been broken?
@@ -377,7 +383,7 @@ impl Lane {
                 }
             },
             Ok(_) | Err(Failure::Refused(Code::NO_NODE)) => {
-                self.engine.book.lock().remove(claim);
+                self.engine.book.lock().node_is_gone(claim, &record.name);
                 Ok(Reread::Gone)
             }
             Err(failure) => Err(failure),
@@ -397,10 +403,38 @@ impl Lane {
                 None => sessions.push((record.session.clone(), vec![(place, record)])),
             }
         }
-        for (session, records) in sessions {
-            for (place, renewal) in self.renew_in(&session, records, holds).await? {
-                answers[place] = renewal;
+        let alone = sessions.len() == 1;
+        let asked = sessions.into_iter().map(|(session, records)| async move {
+            let places: Vec<usize> = records.iter().map(|(place, _)| *place).collect();
+            let renewing = self.renew_in(&session, records, holds);
+            // One that has fallen silent must not keep the others from being heard.
+            let renewed = match alone {
+                true => renewing.await,
+                false => {
+                    let silent = || error::failed(Failure::silent(), "the locks of a session");
+                    let renewed = tokio::time::timeout(SESSION_PATIENCE, renewing).await;
+                    renewed.unwrap_or_else(|_| Err(silent()))
+                }
+            };
+            (places, renewed)
+        });
+        let (mut heard, mut error) = (false, None);
+        for (places, renewed) in join_all(asked).await {
+            match renewed {
+                Ok(renewed) => {
+                    heard = true;
+                    renewed.into_iter().for_each(|(place, renewal)| answers[place] = renewal);
+                }
+                Err(failed) => {
+                    let why = failed.to_string();
+                    let unsure = || Renewal::Unsure { why: why.clone() };
+                    places.into_iter().for_each(|place| answers[place] = unsure());
+                    error = Some(failed);
+                }
             }
+        }
+        if let Some(error) = error.filter(|_| !heard) {
+            return Err(error);
         }
         let mut book = self.engine.book.lock();
         for (hold, answer) in holds.iter().zip(&answers) {
@@ -409,6 +443,13 @@ impl Lane {
             }
         }
         Ok(answers)
+    }
+
+    /// A hold whose node is gone is lost, unless a reader's is taking its place.
+    fn without_node(&self, claim: ClaimId, name: &str) -> Renewal {
+        let over = self.engine.book.lock().node_is_gone(claim, name);
+        let why = || "a reader's node is taking its place".to_owned();
+        if over { Renewal::Lost } else { Renewal::Unsure { why: why() } }
     }
 
     /// One request for all holds of a session. Only if it finds fault with one of them, one each.
@@ -437,13 +478,10 @@ impl Lane {
                         Reread::Broken(reason) => Renewal::Broken { reason },
                         // It was there, and is ours: the next renewal knows its version.
                         Reread::Changed => Renewal::Renewed,
-                        Reread::Gone => Renewal::Lost,
+                        Reread::Gone => self.without_node(holds[*place].id, &record.name),
                     }
                 }
-                Reply::Failed(_) => {
-                    self.engine.book.lock().remove(holds[*place].id);
-                    Renewal::Lost
-                }
+                Reply::Failed(_) => self.without_node(holds[*place].id, &record.name),
                 _ => return Err(error::baffled(&record.path())),
             };
             answers.push((*place, renewal));
@@ -456,7 +494,8 @@ impl Lane {
             let book = self.engine.book.lock();
             (book.get(hold.id).cloned(), book.is_unsure(hold.id))
         };
-        if let Some(record) = record.filter(|record| record.key == hold.key) {
+        let record = record.filter(|record| record.key == hold.key && !unsure);
+        if let Some(record) = record {
             let path = record.path();
             let gone = park::delete_own(&record).await;
             let done = gone.map_err(|failure| error::failed(failure, &path))?;
@@ -481,72 +520,51 @@ impl Lane {
         Ok(told.await.unwrap_or(Released::NotHeld))
     }
 
-    /// Replaces the node by a reader's with the same number: first there are both, and then the
-    /// writer's goes. Who has read the line before is told by the change of the writer's node, and who
-    /// reads it afterwards sees the reader; so nobody takes the end of the one for the end of the hold.
+    /// Makes a reader of a writer. On the engine's own thread: whoever waits here may give up, and what
+    /// is half done must be done.
     async fn downgrade(&self, hold: &Hold) -> Result<Released, StoreError> {
-        let record = self.engine.book.lock().get(hold.id).cloned();
-        let Some(record) = record.filter(|record| record.holds(hold)) else {
-            return Ok(Released::NotHeld);
-        };
-        match record.share() {
-            Share::Read => return Ok(Released::Done),
-            Share::Permits { .. } => return Ok(Released::NotHeld),
-            Share::Exclusive => {}
-        }
-        let (names, path) = (&self.engine.config.names, record.path());
-        let failed = |failure| error::failed(failure, &path);
-        // It may have the one node, the other or both: whoever gives it back has to look.
-        let lost = || {
+        let record = {
             let mut book = self.engine.book.lock();
-            book.remove(hold.id);
+            let record = book.get_mut(hold.id).filter(|record| record.holds(hold));
+            let Some(record) = record else { return Ok(Released::NotHeld) };
+            match record.share() {
+                Share::Read => return Ok(Released::Done),
+                Share::Permits { .. } => return Ok(Released::NotHeld),
+                Share::Exclusive if record.becoming => {
+                    return Err(error::failed(Failure::silent(), &record.path()));
+                }
+                Share::Exclusive => record.becoming = true,
+            }
+            let record = record.clone();
+            // Until it is done, it may have the one node, the other or both: whoever gives it back has
+            // to look.
             book.may_have(hold.id, &record.session);
+            record
         };
-        let digits = record.name.len() - names.node(hold.id, Share::Exclusive).len();
-        let digits = &record.name[record.name.len() - digits..];
-        let name = format!("{}{digits}", names.node(hold.id, Share::Read));
-        let reader = format!("{}/{name}", record.directory);
-        let note = Note { share: Share::Read, token: Some(record.token), ..record.note.clone() };
-        let data = record.note.write();
-        let join = Op::Multi(vec![
-            Part::Create {
-                path: reader.clone(),
-                data: note.write(),
-                acl: self.engine.config.acl(),
-                mode: Mode::Ephemeral,
-            },
-            Part::SetData { path: path.clone(), data, version: record.version },
-        ]);
-        match record.session.call(join).await {
-            Ok(Reply::Done) => {}
-            Ok(_) => return Ok(Released::NotHeld),
-            Err(failure) => {
-                if matches!(failure, Failure::Lost { written: true, .. }) {
-                    lost();
+        let (tell, told) = oneshot::channel();
+        let (weak, claim, path) = (self.engine.share(), hold.id, record.path());
+        self.engine.run(async move {
+            let Some(engine) = weak.upgrade() else { return };
+            let replaced = replace(&engine, claim, &record).await;
+            let mut book = engine.book.lock();
+            match &replaced {
+                Err(Failure::Lost { .. }) => {
+                    // Unless it has been given back meanwhile.
+                    if book.remove(claim).is_some() {
+                        book.may_have(claim, &record.session);
+                    }
                 }
-                return Err(failed(failure));
-            }
-        }
-        if let Some(record) = self.engine.book.lock().get_mut(hold.id) {
-            record.version += 1;
-        }
-        match park::delete(&record.session, path.clone()).await {
-            Ok(Released::Done) => {
-                if let Some(record) = self.engine.book.lock().get_mut(hold.id) {
-                    (record.name, record.note, record.version) = (name, note, 0);
+                _ => {
+                    book.is_certain(claim);
+                    book.get_mut(claim).into_iter().for_each(|record| record.becoming = false);
                 }
-                Ok(Released::Done)
             }
-            // Somebody broke it between the two.
-            Ok(Released::NotHeld) => {
-                self.engine.run(park::delete_for_sure(record.session.clone(), reader));
-                Ok(Released::NotHeld)
-            }
-            Err(failure) => {
-                lost();
-                Err(failed(failure))
-            }
-        }
+            drop(book);
+            // Nobody may be waiting any more.
+            let _ = tell.send(replaced);
+        });
+        let replaced = told.await.unwrap_or(Err(Failure::Expired));
+        replaced.map_err(|failure| error::failed(failure, &path))
     }
 
     async fn break_holders(
@@ -575,6 +593,43 @@ impl Lane {
     }
 }
 
+/// Replaces the node by a reader's with the same number: first there are both, and then the
+/// writer's goes. Who has read the line before is told by the change of the writer's node, and who
+/// reads it afterwards sees the reader; so nobody takes the end of the one for the end of the hold.
+async fn replace(engine: &Engine, claim: ClaimId, record: &Record) -> Result<Released, Failure> {
+    let (names, path) = (&engine.config.names, record.path());
+    let digits = record.name.len() - names.node(claim, Share::Exclusive).len();
+    let digits = &record.name[record.name.len() - digits..];
+    let name = format!("{}{digits}", names.node(claim, Share::Read));
+    let reader = format!("{}/{name}", record.directory);
+    let note = Note { share: Share::Read, token: Some(record.token), ..record.note.clone() };
+    let join = Op::Multi(vec![
+        Part::Create {
+            path: reader.clone(),
+            data: note.write(),
+            acl: engine.config.acl(),
+            mode: Mode::Ephemeral,
+        },
+        Part::SetData { path: path.clone(), data: record.note.write(), version: record.version },
+    ]);
+    if record.session.call(join).await? != Reply::Done {
+        return Ok(Released::NotHeld);
+    }
+    match park::delete(&record.session, path).await? {
+        Released::Done => {
+            if let Some(record) = engine.book.lock().get_mut(claim) {
+                (record.name, record.note, record.version) = (name, note, 0);
+            }
+            Ok(Released::Done)
+        }
+        // Somebody broke it between the two.
+        Released::NotHeld => {
+            park::delete_for_sure(record.session.clone(), reader).await;
+            Ok(Released::NotHeld)
+        }
+    }
+}
+
 impl Record {
     fn holds(&self, hold: &Hold) -> bool {
         self.stage == Stage::Holds && self.key == hold.key
@@ -582,7 +637,7 @@ impl Record {
 }
 
 pub(crate) enum Confirmed {
-    Yes(Pending),
+    Yes(Box<Look>),
     Broken(String),
     Gone,
 }
@@ -612,7 +667,8 @@ async fn remove_strays(engine: Weak<Engine>, hold: &Hold) -> Released {
             Err(Failure::Lost { .. }) => tokio::time::sleep(park::AGAIN).await,
             // What it had went with its session, or is not ours to delete.
             other => {
-                engine.book.lock().is_certain(hold.id);
+                let record = engine.book.lock().remove(hold.id);
+                record.iter().for_each(|record| park::forget_wait(&engine, record));
                 return other.unwrap_or(Released::NotHeld);
             }
         }
@@ -620,13 +676,17 @@ async fn remove_strays(engine: Weak<Engine>, hold: &Hold) -> Released {
     Released::NotHeld
 }
 
-/// The nodes of a claim: there should be one at most.
+/// The nodes of a claim: there should be one at most. Behind a sync: a request whose reply was lost
+/// may have gone through another server, and this one not know of it yet.
 async fn find(
     session: &Session,
     directory: &str,
     claim: ClaimId,
 ) -> Result<Vec<(String, Stat, Vec<u8>)>, Failure> {
-    let children = match session.call(Op::Children { path: directory.to_owned() }).await {
+    let path = || directory.to_owned();
+    let [synced, list] = session.send([Op::Sync { path: path() }, Op::Children { path: path() }]);
+    synced.get().await?;
+    let children = match list.get().await {
         Ok(Reply::Children(children)) => children,
         Ok(_) | Err(Failure::Refused(Code::NO_NODE)) => return Ok(vec![]),
         Err(failure) => return Err(failure),

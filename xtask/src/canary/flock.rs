@@ -320,6 +320,9 @@ canaries! {
     "zookeeper-watch-is-late": "what happens between the list and the watch is never heard of",
         in ZOOKEEPER_PARK, "if first { record.token.get() as i64 }" => "if first { record.token.get() as i64 | i64::MAX }",
         ZOOKEEPER_DOWNGRADES;
+    "zookeeper-keeps-an-old-line": "a list that was read late hides a reader",
+        in "crates/lockstep-zookeeper/src/book.rs", "record.round == round && short" => "record.round >= round && short",
+        ZOOKEEPER_DOWNGRADES;
     "zookeeper-adopts-the-dead": "after a new session the node of the old one is taken for one's own",
         in ZOOKEEPER_STORE, "stat.owner == id && mine.is_none()" => "(stat.owner == id || true) && mine.is_none()",
         ZOOKEEPER_SESSIONS;

@@ -230,12 +230,19 @@ impl Ear {
                 Ok(Heard::Look) => tries = 0,
                 Ok(Heard::Interrupted) => {
                     tries = 0;
-                    self.hear_the_only_one(line.as_mut()).await;
+                    // What is late would be taken for the answer to something else.
+                    if self.hear_the_only_one(line.as_mut()).await.is_err() {
+                        line = None;
+                    }
                 }
                 Ok(Heard::Granted(granted)) => {
                     tries = 0;
-                    if self.is_on_the_disk(line.as_mut(), &granted).await {
-                        granted.into_iter().for_each(|(claim, token)| self.hear(claim, token));
+                    match self.is_on_the_disk(line.as_mut(), &granted).await {
+                        Ok(true) => {
+                            granted.into_iter().for_each(|(id, token)| self.hear(id, token))
+                        }
+                        Ok(false) => {}
+                        Err(_) => line = None,
                     }
                 }
                 Err(error) => {
@@ -252,7 +259,11 @@ impl Ear {
     /// takes it back: somebody else would get the same token. Whoever grants wakes us only
     /// afterwards, but a look may come at any time. So a change of our own, the smallest there is, is
     /// committed behind what was seen.
-    async fn is_on_the_disk(&self, line: Option<&mut Line>, seen: &[(ClaimId, Token)]) -> bool {
+    async fn is_on_the_disk(
+        &self,
+        line: Option<&mut Line>,
+        seen: &[(ClaimId, Token)],
+    ) -> Result<bool, StoreError> {
         let tables = {
             let waiting = self.waiting.lock();
             let wanted =
@@ -262,33 +273,35 @@ impl Ear {
                 format!("UPDATE {table} SET until_us = until_us + 1 WHERE {which}")
             })
         };
-        let Some(line) = line else { return false };
+        let Some(line) = line else { return Ok(false) };
         for statement in tables {
-            // Whatever fails is found out by the next wait.
-            if line.change(statement).await.is_ok_and(|changed| changed.is_some()) {
-                return true;
+            if line.change(statement).await?.is_some() {
+                return Ok(true);
             }
         }
-        false
+        Ok(false)
     }
 
     /// If only one waits, and for all of a lock, then the change that makes sure can also be the look.
-    async fn hear_the_only_one(&self, line: Option<&mut Line>) {
+    async fn hear_the_only_one(&self, line: Option<&mut Line>) -> Result<(), StoreError> {
         let (claim, statement) = {
             let waiting = self.waiting.lock();
             let mut unheard = waiting.iter().filter(|(_, wait)| wait.heard.is_none());
-            let (Some((claim, wait)), None) = (unheard.next(), unheard.next()) else { return };
+            let (Some((claim, wait)), None) = (unheard.next(), unheard.next()) else {
+                return Ok(());
+            };
             if !wait.whole {
-                return;
+                return Ok(());
             }
             let which = those([(claim, wait)].into_iter());
             let make_sure = "until_us = until_us + 1, token = LAST_INSERT_ID(token)";
             (*claim, format!("UPDATE lockstep_lock SET {make_sure} WHERE {which}"))
         };
-        let Some(line) = line else { return };
-        if let Ok(Some(token)) = line.change(statement).await {
+        let Some(line) = line else { return Ok(()) };
+        if let Some(token) = line.change(statement).await? {
             self.hear(claim, Token::new(token));
         }
+        Ok(())
     }
 
     fn hear(&self, claim: ClaimId, token: Token) {

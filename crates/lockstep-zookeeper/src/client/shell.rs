@@ -37,6 +37,13 @@ pub(crate) enum Failure {
     Denied,
 }
 
+impl Failure {
+    /// There is no answer yet, and whoever asked does not wait any longer.
+    pub(crate) fn silent() -> Self {
+        Self::Lost { written: true, why: "there is no answer yet".to_owned() }
+    }
+}
+
 /// What a session says by itself.
 #[derive(Debug)]
 pub(crate) enum News {
