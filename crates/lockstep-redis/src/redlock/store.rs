@@ -136,7 +136,8 @@ impl LockStore for Lane {
 
 impl Lane {
     /// Sent to every node, whatever is known of it: an ask that failed or was not answered may have been
-    /// carried out. Not more than a quorum is waited for.
+    /// carried out. Not more is waited for than says whether a quorum had it: on a node or two it may
+    /// have lived on when somebody else had taken the others.
     async fn give_back(&self, hold: &Hold) -> Result<Released, StoreError> {
         let lease = self.lease(hold);
         self.shared.waiters.gone(&lease.key, hold.id);
@@ -156,7 +157,8 @@ impl Lane {
         tokio::pin!(deadline);
         let mut count = Count::default();
         let mut silent: Vec<usize> = (0..self.members.len()).collect();
-        while count.answered < self.quorum() {
+        let enough_without = self.members.len() - self.quorum() + 1;
+        while count.done < self.quorum() && count.answered - count.done < enough_without {
             tokio::select! {
                 biased;
                 answer = asks.next() => match answer {
@@ -175,6 +177,9 @@ impl Lane {
         }
         if !asks.is_empty() {
             tokio::spawn(async move { while asks.next().await.is_some() {} });
+        }
+        if count.lasting.is_none() && count.answered - count.done >= enough_without {
+            return Ok(Released::NotHeld);
         }
         self.verdict(count)
     }

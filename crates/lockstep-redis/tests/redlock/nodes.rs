@@ -162,3 +162,22 @@ async fn it_claims_no_fencing_and_no_longer_ttl_than_all_agreed_on() {
     let refused = client.takes().await.err().expect("50 s are more than 20 s");
     assert!(matches!(refused, LockError::Ttl { .. }), "{refused}");
 }
+
+/// Somebody else has three nodes, and two have not noticed yet: who gives back what those two have has held
+/// nothing any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_a_minority_has_was_not_held() {
+    let cluster = Cluster::durable();
+    let client = Client::open("client 1", &cluster.url(""), Guards::UP, TTL).await;
+    let (_attempt, guard) = client.takes().await.unwrap().unwrap();
+    cluster.all_have_it().await;
+    for node in &cluster.nodes[2..] {
+        assert_eq!(node.ask(&["SET", KEY, "somebody else"]).unwrap(), "+OK\r\n");
+    }
+    let released = guard.release().await;
+    assert!(matches!(released, Err(LockError::NotHeld { .. })), "{released:?}");
+    let theirs = Some("somebody else".to_owned());
+    let all_given_back = || cluster.holders()[..2] == [None, None];
+    super::cluster::eventually("its own are given back", all_given_back).await;
+    assert_eq!(cluster.holders()[2..], [theirs.clone(), theirs.clone(), theirs]);
+}
