@@ -167,13 +167,15 @@ impl Book {
         armed.into_iter().for_each(|armed| armed.extend(paths.iter().cloned()));
     }
 
-    /// From now on departures are taken out of this line, unless there was a notice since.
-    pub(crate) fn keep(&mut self, claim: ClaimId, line: Line<String>, round: u64) {
-        let Some(record) = self.records.get_mut(&claim) else { return };
+    /// From now on departures are taken out of this line, unless there was a notice since. `None` if
+    /// the claim has lapsed meanwhile.
+    pub(crate) fn keep(&mut self, claim: ClaimId, line: Line<String>, round: u64) -> Option<()> {
+        let record = self.records.get_mut(&claim)?;
         let short = line.entries().len() <= KEPT_AHEAD;
         if record.stage != Stage::Holds && record.round == round && short {
             record.stage = Stage::Waits(Some(line));
         }
+        Some(())
     }
 
     /// This claim has no node, and wants to be told when it is worth asking again.
@@ -233,11 +235,11 @@ impl Book {
         holds
     }
 
-    /// The claim holds the lock; whether that is news.
-    pub(crate) fn now_holds(&mut self, claim: ClaimId) -> bool {
-        self.records.get_mut(&claim).is_some_and(|record| {
-            std::mem::replace(&mut record.stage, Stage::Holds) != Stage::Holds
-        })
+    /// The claim holds the lock; whether that is news. `None` if it has lapsed meanwhile, and its node is
+    /// about to go.
+    pub(crate) fn now_holds(&mut self, claim: ClaimId) -> Option<bool> {
+        let record = self.records.get_mut(&claim)?;
+        Some(std::mem::replace(&mut record.stage, Stage::Holds) != Stage::Holds)
     }
 
     /// The claims of a session that wait.

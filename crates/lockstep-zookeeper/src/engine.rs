@@ -93,14 +93,13 @@ impl Engine {
         sessions.retain(|(_, session)| !session.is_over());
         let fits = |timeout: Duration| need <= timeout && timeout <= need * SESSION_SHARED;
         let fitting = || sessions.iter().filter(|(timeout, _)| fits(*timeout));
-        let is_dialing = |session: &Session| session.id().is_none();
         let ease = |(timeout, session): &&(Duration, Session)| {
-            (is_dialing(session), session.under_way(), *timeout)
+            (!session.is_up(), session.under_way(), *timeout)
         };
         let best = fitting().min_by_key(ease).map(|(_, session)| session.clone());
         let crowded = best.as_ref().is_none_or(|best| best.under_way() >= CROWDED);
         // One that is being dialed may never come up, and says nothing about crowds.
-        let enough = fitting().count() >= SESSIONS_MAX || fitting().any(|(_, it)| is_dialing(it));
+        let enough = fitting().count() >= SESSIONS_MAX || fitting().any(|(_, it)| !it.is_up());
         if let Some(best) = best.clone().filter(|_| !crowded || enough) {
             return best;
         }

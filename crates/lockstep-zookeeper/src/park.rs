@@ -82,7 +82,7 @@ pub(crate) async fn settle(
             Some(Standing::Differs { of }) => return Ok(Place::Differs(of)),
             Some(Standing::Holds) => {
                 let news = engine.book.lock().now_holds(claim);
-                return Ok(Place::Holds { news });
+                return Ok(news.map_or(Place::Gone, |news| Place::Holds { news }));
             }
             Some(Standing::Waits { ahead, .. }) if !waits => return Ok(Place::Waits { ahead }),
             Some(Standing::Waits { ahead, watch }) => (ahead, watch),
@@ -118,8 +118,8 @@ pub(crate) async fn settle(
             }
         }
         // Who was told of one of them meanwhile is looking again.
-        engine.book.lock().keep(claim, line, round);
-        return Ok(Place::Waits { ahead });
+        let kept = engine.book.lock().keep(claim, line, round);
+        return Ok(kept.map_or(Place::Gone, |()| Place::Waits { ahead }));
     }
 }
 

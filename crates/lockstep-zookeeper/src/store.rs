@@ -28,7 +28,7 @@ use crate::note::{self, Note};
 use crate::park::{self, Look, Place};
 
 /// How long one session of several is waited for when all are asked.
-const SESSION_PATIENCE: Duration = Duration::from_secs(1);
+const SESSION_PATIENCE: Duration = Duration::from_millis(1500);
 
 /// How often a claim whose node somebody else deletes is made again within one ask.
 pub(crate) const TRIES: usize = 5;
@@ -542,26 +542,28 @@ impl Lane {
             record
         };
         let (tell, told) = oneshot::channel();
-        let (weak, claim, path) = (self.engine.share(), hold.id, record.path());
+        let (weak, hold, path) = (self.engine.share(), hold.clone(), record.path());
         self.engine.run(async move {
             let Some(engine) = weak.upgrade() else { return };
-            let replaced = replace(&engine, claim, &record).await;
-            let mut book = engine.book.lock();
-            match &replaced {
-                Err(Failure::Lost { .. }) => {
-                    // Unless it has been given back meanwhile.
-                    if book.remove(claim).is_some() {
-                        book.may_have(claim, &record.session);
-                    }
+            let replaced = replace(&engine, hold.id, &record).await;
+            let stands = {
+                let mut book = engine.book.lock();
+                let stands = book.get(hold.id).is_some();
+                if replaced.as_ref().is_err_and(|half_done| half_done.1) || !stands {
+                    book.remove(hold.id);
+                    book.may_have(hold.id, &record.session);
+                } else {
+                    book.is_certain(hold.id);
+                    book.get_mut(hold.id).into_iter().for_each(|record| record.becoming = false);
                 }
-                _ => {
-                    book.is_certain(claim);
-                    book.get_mut(claim).into_iter().for_each(|record| record.becoming = false);
-                }
-            }
-            drop(book);
+                stands
+            };
             // Nobody may be waiting any more.
-            let _ = tell.send(replaced);
+            let _ = tell.send(replaced.map_err(|(failure, _)| failure));
+            if !stands {
+                // It lapsed or was given back meanwhile, as the one node that it was.
+                remove_strays(weak, &hold).await;
+            }
         });
         let replaced = told.await.unwrap_or(Err(Failure::Expired));
         replaced.map_err(|failure| error::failed(failure, &path))
@@ -596,7 +598,12 @@ impl Lane {
 /// Replaces the node by a reader's with the same number: first there are both, and then the
 /// writer's goes. Who has read the line before is told by the change of the writer's node, and who
 /// reads it afterwards sees the reader; so nobody takes the end of the one for the end of the hold.
-async fn replace(engine: &Engine, claim: ClaimId, record: &Record) -> Result<Released, Failure> {
+/// With a failure comes whether it may be half done.
+async fn replace(
+    engine: &Engine,
+    claim: ClaimId,
+    record: &Record,
+) -> Result<Released, (Failure, bool)> {
     let (names, path) = (&engine.config.names, record.path());
     let digits = record.name.len() - names.node(claim, Share::Exclusive).len();
     let digits = &record.name[record.name.len() - digits..];
@@ -612,10 +619,15 @@ async fn replace(engine: &Engine, claim: ClaimId, record: &Record) -> Result<Rel
         },
         Part::SetData { path: path.clone(), data: record.note.write(), version: record.version },
     ]);
-    if record.session.call(join).await? != Reply::Done {
-        return Ok(Released::NotHeld);
+    match record.session.call(join).await {
+        Ok(Reply::Done) => {}
+        Ok(_) => return Ok(Released::NotHeld),
+        Err(failure) => {
+            let written = matches!(failure, Failure::Lost { written: true, .. });
+            return Err((failure, written));
+        }
     }
-    match park::delete(&record.session, path).await? {
+    match park::delete(&record.session, path).await.map_err(|failure| (failure, true))? {
         Released::Done => {
             if let Some(record) = engine.book.lock().get_mut(claim) {
                 (record.name, record.note, record.version) = (name, note, 0);

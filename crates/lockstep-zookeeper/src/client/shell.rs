@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockstep_core::time::{Clock, Moment};
@@ -79,6 +79,8 @@ pub(crate) struct Session {
     state: watch::Receiver<State>,
     /// How many requests have no answer yet.
     under_way: Arc<AtomicUsize>,
+    /// Whether there is a connection.
+    up: Arc<AtomicBool>,
 }
 
 /// What is known of a session.
@@ -136,9 +138,11 @@ impl Session {
         let (known, state) = watch::channel(State::Dialing);
         let machine = Machine::new(setup.servers.len(), setup.timeout, random);
         let why = "not connected yet".to_owned();
-        let shell =
-            Shell { setup, serial, machine, ears, known, inbox, queue: VecDeque::new(), why };
-        (Self { serial, orders, state, under_way: Arc::default() }, shell.run())
+        let (queue, up) = (VecDeque::new(), Arc::<AtomicBool>::default());
+        let session =
+            Self { serial, orders, state, under_way: Arc::default(), up: Arc::clone(&up) };
+        let shell = Shell { setup, serial, machine, ears, known, up, inbox, queue, why };
+        (session, shell.run())
     }
 
     /// Sends requests back to back; their replies come in the same order.
@@ -173,9 +177,9 @@ impl Session {
         pending.get().await
     }
 
-    /// The server's number, if there is a session.
-    pub(crate) fn id(&self) -> Option<i64> {
-        if let State::Known { id, .. } = *self.state.borrow() { Some(id) } else { None }
+    /// Whether there is a connection, as far as is known.
+    pub(crate) fn is_up(&self) -> bool {
+        self.up.load(Ordering::Relaxed)
     }
 
     /// How many requests have no answer yet.
@@ -205,6 +209,7 @@ struct Shell {
     machine: Machine,
     ears: Arc<dyn Ears>,
     known: watch::Sender<State>,
+    up: Arc<AtomicBool>,
     inbox: mpsc::UnboundedReceiver<Vec<Order>>,
     /// What was asked for while there was no connection.
     queue: VecDeque<Order>,
@@ -240,7 +245,12 @@ impl Shell {
             next = match next {
                 Next::Dial(server) => self.dial(server).await,
                 Next::Pause => self.pause().await,
-                Next::Up(line) => self.talk(line).await,
+                Next::Up(line) => {
+                    self.up.store(true, Ordering::Relaxed);
+                    let next = self.talk(line).await;
+                    self.up.store(false, Ordering::Relaxed);
+                    next
+                }
                 Next::End => return,
             }
         }

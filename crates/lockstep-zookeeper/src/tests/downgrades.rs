@@ -96,6 +96,12 @@ async fn a_line_that_is_older_than_the_last_notice_is_not_kept() {
     assert!(!holds(), "there is a reader");
     guard.release().await.unwrap();
     until("its turn", async || holds()).await;
+
+    // What has lapsed meanwhile holds nothing, whatever an older list says: its node is about to go.
+    let record = engine.book.lock().remove(claim.id).unwrap();
+    let [list] = record.session.send([Op::Children { path: record.directory.clone() }]);
+    let place = park::settle(engine, claim.id, Some(Look { record, list }), true).await;
+    assert!(matches!(place, Ok(Place::Gone)), "{place:?}");
 }
 
 /// Whoever becomes a reader and gives up waiting for it has given back both nodes when it gives back one.
