@@ -81,7 +81,9 @@ async fn a_crowd_has_a_few_sessions_and_everybody_else_one() {
     for task in crowd.collect::<Vec<_>>() {
         soon("its locks", task).await.unwrap();
     }
-    assert_eq!(proxy.connections(), 4);
+    // How many depends on how fast they are opened.
+    let opened = proxy.connections();
+    assert!((2..=4).contains(&opened), "{opened}");
 }
 
 /// Curator's open bug: with a new session, the node of the old one is taken for one's own.
