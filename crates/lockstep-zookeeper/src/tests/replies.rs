@@ -101,6 +101,8 @@ async fn a_free_lock_takes_one_round_trip_and_a_hand_over_no_look() {
     proxy.wait_until(|log| watching(log, 4)).await;
     let (mut guards, last) = (vec![guard], waiters.len() - 1);
     for (number, waiter) in waiters.into_iter().enumerate() {
+        // What has passed the proxy is still to be read.
+        tokio::time::sleep(Duration::from_millis(200)).await;
         proxy.clear_log();
         let looks = Gate::new();
         proxy.rule(Match::command("CHILDREN"), Fault::Hold(looks.clone()));
