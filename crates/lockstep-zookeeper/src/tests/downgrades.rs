@@ -75,6 +75,9 @@ async fn a_line_that_is_older_than_the_last_notice_is_not_kept() {
     let engine = store.engine.get().unwrap();
     let record = engine.book.lock().get(claim.id).cloned().unwrap();
     let [list] = record.session.send([Op::Children { path: record.directory.clone() }]);
+    // Answered in the order they were sent: the list is older than what follows.
+    let behind = Op::Exists { path: record.directory.clone(), watch: false };
+    record.session.call(behind).await.unwrap();
 
     let going = Gate::new();
     proxy.rule(Match::command("DELETE"), Fault::Hold(going.clone()));
