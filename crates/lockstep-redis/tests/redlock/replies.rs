@@ -27,8 +27,9 @@ async fn a_reply_that_is_lost_leaves_nothing_behind() {
             guard.release().await.unwrap();
         } else {
             let got = told(got);
+            // Of any: when it asks once more, a sound one may still owe an answer from the first time.
             let is_named = |way: &&Proxy| got.contains(&format!("127.0.0.1:{}", way.port()));
-            assert_eq!(ways.0[..lost].iter().filter(is_named).count(), 3, "{lost}: {got}");
+            assert!(ways.0.iter().filter(is_named).count() >= 3, "{lost}: {got}");
         }
         cluster.nothing_is_left().await;
         let other = Client::open("other", &cluster.url(""), Guards::UP, TTL).await;
