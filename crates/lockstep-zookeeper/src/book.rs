@@ -92,10 +92,6 @@ impl Book {
         self.unsure.remove(&claim);
     }
 
-    pub(crate) fn is_unsure(&self, claim: ClaimId) -> bool {
-        self.unsure.contains_key(&claim)
-    }
-
     pub(crate) fn get(&self, claim: ClaimId) -> Option<&Record> {
         self.records.get(&claim)
     }
@@ -163,8 +159,9 @@ impl Book {
     /// The server watches these, unless it has told of one meanwhile.
     pub(crate) fn is_armed(&mut self, claim: ClaimId, paths: Vec<String>, round: u64) {
         let record = self.records.get_mut(&claim).filter(|record| record.round == round);
-        let armed = record.and_then(|record| record.armed.as_mut());
-        armed.into_iter().for_each(|armed| armed.extend(paths.iter().cloned()));
+        if let Some(armed) = record.and_then(|record| record.armed.as_mut()) {
+            armed.extend(paths);
+        }
     }
 
     /// From now on departures are taken out of this line, unless there was a notice since. `None` if

@@ -151,7 +151,7 @@ impl Lane {
         if let Some(record) = self.remembered(claim) {
             return Ok(Some(record));
         }
-        let unsure = self.engine.book.lock().is_unsure(claim.id);
+        let unsure = self.engine.book.lock().may_have_in(claim.id).is_some();
         if unsure { self.recover(claim).await } else { Ok(None) }
     }
 
@@ -492,7 +492,7 @@ impl Lane {
     async fn give_back(&self, hold: &Hold) -> Result<Released, StoreError> {
         let (record, unsure) = {
             let book = self.engine.book.lock();
-            (book.get(hold.id).cloned(), book.is_unsure(hold.id))
+            (book.get(hold.id).cloned(), book.may_have_in(hold.id).is_some())
         };
         let record = record.filter(|record| record.key == hold.key && !unsure);
         if let Some(record) = record {
@@ -554,7 +554,9 @@ impl Lane {
                     book.may_have(hold.id, &record.session);
                 } else {
                     book.is_certain(hold.id);
-                    book.get_mut(hold.id).into_iter().for_each(|record| record.becoming = false);
+                    if let Some(record) = book.get_mut(hold.id) {
+                        record.becoming = false;
+                    }
                 }
                 stands
             };

@@ -45,6 +45,7 @@ const SEVERAL: &str = "x'00000000000000000000000000000000'";
 
 pub(super) fn fill(sql: &str) -> String {
     sql.replace("{passing}", include_str!("sql/passing.sql").trim())
+        .replace("{first}", include_str!("sql/first.sql").trim())
         .replace("{waking}", include_str!("sql/waking.sql").trim())
         .replace("{tell}", include_str!("sql/tell.sql").trim())
         .replace("{now_us}", NOW_US)

@@ -35,8 +35,9 @@ whole: BEGIN
         SELECT 'busy' AS answer;
         LEAVE whole;
     ELSEIF v_claim IS NOT NULL AND p_wait THEN
-        -- Who waits already (p_wait is 2 if it may) only says that it is still there, and stays out of the way of whoever
-        -- gives the lock back. If its place is still there, it was granted nothing meanwhile.
+        -- Who waits already (p_wait is 2 if it may) only says that it is still there, and stays out
+        -- of the way of whoever gives the lock back. If its place is still there, it was granted
+        -- nothing meanwhile.
         IF p_wait <> 1 THEN
             SELECT seq INTO v_place FROM lockstep_waiter WHERE claim = p_claim AND lock_key = p_key;
         END IF;

@@ -1,7 +1,7 @@
 -- Lets waiters in beside those who hold a lock, whose row the caller has locked: from the head of
 -- the queue, as long as they fit. Dead ones are forgotten.
 CREATE PROCEDURE IF NOT EXISTS lockstep_join_v1(
-    IN p_key VARBINARY(320), IN p_now_us BIGINT, IN p_asker BINARY(16)
+    IN p_key VARBINARY(320), IN v_now_us BIGINT, IN p_asker BINARY(16)
 )
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
@@ -21,14 +21,8 @@ BEGIN
     END IF;
     queue: WHILE v_turn < v_tail DO
         SET v_seq = NULL;
-        SELECT seq, claim, owner, label, weight, inbox, ttl_us
-          INTO v_seq, v_next, v_owner, v_label, v_weight, v_inbox, v_ttl_us
-          FROM lockstep_waiter
-         WHERE lock_key = p_key AND seq > v_turn AND until_us > p_now_us
-         ORDER BY seq LIMIT 1 FOR UPDATE;
+        {first}
         IF v_seq IS NULL THEN
-            DELETE FROM lockstep_waiter
-             WHERE lock_key = p_key AND seq > v_turn AND until_us <= p_now_us;
             UPDATE lockstep_lock SET turn = v_tail, tail = v_tail WHERE lock_key = p_key;
             LEAVE queue;
         END IF;
@@ -36,7 +30,7 @@ BEGIN
             LEAVE queue;
         END IF;
         DELETE FROM lockstep_waiter WHERE lock_key = p_key AND seq > v_turn AND seq <= v_seq;
-        CALL lockstep_add_v1(p_key, v_next, v_owner, v_label, v_weight, p_now_us, v_ttl_us);
+        CALL lockstep_add_v1(p_key, v_next, v_owner, v_label, v_weight, v_now_us, v_ttl_us);
         UPDATE lockstep_lock SET turn = v_seq, tail = v_tail WHERE lock_key = p_key;
         SET v_turn = v_seq, v_used = v_used + v_weight;
         {tell}

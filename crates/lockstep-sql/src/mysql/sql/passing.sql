@@ -1,13 +1,7 @@
 -- Grants a lock to the first waiter whose lease lives, and to those that fit beside it; waiters before
 -- that one are dead and forgotten. A piece of a procedure: to enter one costs more than this does.
-        SELECT seq, claim, owner, label, weight, inbox, ttl_us
-          INTO v_seq, v_next, v_owner, v_label, v_weight, v_inbox, v_ttl_us
-          FROM lockstep_waiter
-         WHERE lock_key = p_key AND seq > v_turn AND until_us > v_now_us
-         ORDER BY seq LIMIT 1 FOR UPDATE;
+        {first}
         IF v_seq IS NULL THEN
-            DELETE FROM lockstep_waiter
-             WHERE lock_key = p_key AND seq > v_turn AND until_us <= v_now_us;
             UPDATE lockstep_lock SET claim = NULL, turn = tail WHERE lock_key = p_key;
         ELSE
             DELETE FROM lockstep_waiter WHERE lock_key = p_key AND seq > v_turn AND seq <= v_seq;

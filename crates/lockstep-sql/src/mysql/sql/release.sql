@@ -8,7 +8,8 @@ MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
     DECLARE v_now_us, v_until_us, v_place, v_lives_until_us, v_turn, v_tail, v_seq,
             v_ttl_us BIGINT;
-    DECLARE v_claim, v_next, v_owner, v_inbox, p_asker BINARY(16);
+    DECLARE v_claim, v_next, v_owner, v_inbox BINARY(16);
+    DECLARE p_asker BINARY(16);                -- nobody: who gives back does not wait
     DECLARE v_label VARCHAR(200) CHARACTER SET utf8mb4;
     DECLARE v_weight, v_total INT;
     DECLARE v_done BOOLEAN DEFAULT FALSE;
