@@ -30,6 +30,7 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
         || baton(&url, 8, time),
         || ours::contended(&url, 8, time),
     )?;
+    ours::readers(options, table, "mariadb", &url)?;
     many::waiters(options, table, "mariadb", &url, || Ok(None))?;
     many::guards(options, table, "mariadb", &url)
 }

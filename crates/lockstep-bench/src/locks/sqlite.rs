@@ -22,6 +22,7 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
             || raw_pairs(&raw_path, level, time),
             || ours::free(&url, 1, time),
         )?;
+        ours::readers(options, table, &format!("sqlite {level}"), &url)?;
     }
     Ok(())
 }

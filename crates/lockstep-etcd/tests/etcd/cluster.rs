@@ -66,12 +66,14 @@ async fn a_member_that_stands_still_costs_nobody_a_lock() -> Result<()> {
     Ok(())
 }
 
-/// The leader stands still with A on its side; the others elect a new one, A's lease ends there and B is
-/// granted. By then A has not believed in its lock for a while, and its token is the smaller one.
+/// The leader is cut off, or stands still, with A on its side; the others elect a new one, A's lease ends
+/// there and B is granted. By then A has not believed in its lock for a while, and its token is the smaller
+/// one. A leader that is only cut off goes on answering A until it notices, which is the trap.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_cut_off_with_the_leader_stops_before_the_next_begins() -> Result<()> {
-    let mut server = three();
-    for round in 0..3 {
+    let options = EtcdOptions { members: 3, can_be_cut: true, ..EtcdOptions::default() };
+    let mut server = EtcdServer::start(options)?;
+    for round in 0..4 {
         let leader = server.leader()?;
         let name = format!("split {round}");
         // A knows this member only; B the others as well.
@@ -87,13 +89,22 @@ async fn who_is_cut_off_with_the_leader_stops_before_the_next_begins() -> Result
             b.inspect(&name).await.unwrap().is_some_and(|view| view.waiting == 1)
         })
         .await;
-        server.pause(leader)?;
+        let stands_still = round % 2 == 1;
+        if stands_still {
+            server.pause(leader)?;
+        } else {
+            server.cut_off(leader)?;
+        }
         let (next, since) = soon("the others go on", waits).await??;
         assert!(!held.is_trusted(), "round {round}: two believe in it");
         assert_eq!(soon("A was told", held.lost()).await.cause, LostCause::Expired);
         assert!(held.trusted_until() < since);
         assert!(next.token() > held.token());
-        server.resume(leader)?;
+        if stands_still {
+            server.resume(leader)?;
+        } else {
+            server.heal(leader)?;
+        }
         server.wait_healthy(leader)?;
         // A's connection works again, and nothing of B's is given back by A.
         drop(held);

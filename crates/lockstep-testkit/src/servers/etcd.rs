@@ -6,7 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::Pid;
 
+use super::peers::Peers;
 use super::ports::{PortTaken, free_port};
 use super::process::{Folder, Home, Launch, Process, Running, wait_for};
 use super::procfs;
@@ -24,6 +26,8 @@ pub struct EtcdOptions {
     pub members: usize,
     /// Serves TLS with these.
     pub tls: Option<TlsFiles>,
+    /// Whether a member can be [cut off](EtcdServer::cut_off) from the others; takes a tokio runtime.
+    pub can_be_cut: bool,
     /// Further arguments of `etcd`, such as `["--quota-backend-bytes", "100000"]`.
     pub args: Vec<String>,
     /// Where its data are.
@@ -32,7 +36,7 @@ pub struct EtcdOptions {
 
 impl Default for EtcdOptions {
     fn default() -> Self {
-        Self { members: 1, tls: None, args: Vec::new(), home: Home::default() }
+        Self { members: 1, tls: None, can_be_cut: false, args: Vec::new(), home: Home::default() }
     }
 }
 
@@ -41,6 +45,8 @@ impl Default for EtcdOptions {
 #[derive(Debug)]
 pub struct EtcdServer {
     members: Vec<Member>,
+    /// How they reach each other, if that can be cut.
+    peers: Option<Peers>,
     tls: Option<TlsFiles>,
     _folder: Folder,
 }
@@ -73,49 +79,59 @@ impl EtcdServer {
         Self::finished(members, options.tls, folder)
     }
 
-    fn finished(members: Vec<Member>, tls: Option<TlsFiles>, folder: Folder) -> Result<EtcdServer> {
-        let server = EtcdServer { members, tls, _folder: folder };
+    fn finished(
+        (members, peers): (Vec<Member>, Option<Peers>),
+        tls: Option<TlsFiles>,
+        folder: Folder,
+    ) -> Result<EtcdServer> {
+        let server = EtcdServer { members, peers, tls, _folder: folder };
         (0..server.members.len()).try_for_each(|member| server.wait_healthy(member))?;
         Ok(server)
     }
 
-    fn on_free_ports(options: &EtcdOptions, folder: &Folder) -> Result<Vec<Member>> {
+    fn on_free_ports(
+        options: &EtcdOptions,
+        folder: &Folder,
+    ) -> Result<(Vec<Member>, Option<Peers>)> {
         let ports = (0..options.members.max(1))
             .map(|_| Ok(Ports { client: free_port()?, peer: free_port()?, metrics: free_port()? }))
             .collect::<Result<Vec<Ports>>>()?;
-        let peer = |port: u16| format!("http://127.0.0.1:{port}");
+        let listening: Vec<u16> = ports.iter().map(|ports| ports.peer).collect();
+        let peers = options.can_be_cut.then(|| Peers::new(&listening));
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let advertised = |n: usize| url(peers.as_ref().map_or(listening[n], |peers| peers.port(n)));
         let cluster: Vec<String> =
-            ports.iter().enumerate().map(|(n, it)| format!("m{n}={}", peer(it.peer))).collect();
+            (0..ports.len()).map(|n| format!("m{n}={}", advertised(n))).collect();
         let scheme = if options.tls.is_some() { "https" } else { "http" };
-        ports
-            .iter()
-            .enumerate()
-            .map(|(n, ports)| {
-                let client = format!("{scheme}://127.0.0.1:{}", ports.client);
-                let data = folder.path.join(format!("m{n}"));
-                // What an attempt on other ports has left knows those ports.
-                let _ = std::fs::remove_dir_all(&data);
-                let mut launch = Launch::new("etcd", &folder.path)?
-                    .args(["--name".to_owned(), format!("m{n}")])
-                    .args(["--data-dir".into(), data])
-                    .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-                    .args(["--listen-peer-urls", &peer(ports.peer)])
-                    .args(["--initial-advertise-peer-urls", &peer(ports.peer)])
-                    .args(["--listen-metrics-urls", &peer(ports.metrics)])
-                    .args(["--initial-cluster", &cluster.join(",")])
-                    .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
-                    .args(["--logger", "zap", "--log-level", "warn"]);
-                launch.detached = options.home.is_detached();
-                if let Some(tls) = &options.tls {
-                    launch = launch
-                        .args(["--cert-file".into(), tls.cert.clone()])
-                        .args(["--key-file".into(), tls.key.clone()]);
-                }
-                let launch = launch.args(options.args.iter());
-                let process = start(&launch, ports.client)?;
-                Ok(Member { process, launch, ports: *ports })
-            })
-            .collect()
+        let start_one = |(n, ports): (usize, &Ports)| {
+            let client = format!("{scheme}://127.0.0.1:{}", ports.client);
+            let data = folder.path.join(format!("m{n}"));
+            // What an attempt on other ports has left knows those ports.
+            let _ = std::fs::remove_dir_all(&data);
+            let mut launch = Launch::new("etcd", &folder.path)?
+                .args(["--name".to_owned(), format!("m{n}")])
+                .args(["--data-dir".into(), data])
+                .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+                .args(["--listen-peer-urls", &url(ports.peer)])
+                .args(["--initial-advertise-peer-urls", &advertised(n)])
+                .args(["--listen-metrics-urls", &url(ports.metrics)])
+                .args(["--initial-cluster", &cluster.join(",")])
+                .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+                .args(["--logger", "zap", "--log-level", "warn"]);
+            launch.detached = options.home.is_detached();
+            if let Some(tls) = &options.tls {
+                launch = launch
+                    .args(["--cert-file".into(), tls.cert.clone()])
+                    .args(["--key-file".into(), tls.key.clone()]);
+            }
+            let launch = launch.args(options.args.iter());
+            let process = start(&launch, ports.client)?;
+            let member = Member { process, launch, ports: *ports };
+            member.is_known_to(peers.as_ref(), n);
+            Ok(member)
+        };
+        let members = ports.iter().enumerate().map(start_one).collect::<Result<_>>()?;
+        Ok((members, peers))
     }
 
     /// Where clients connect: `etcd://127.0.0.1:PORT`, with all members.
@@ -152,6 +168,20 @@ impl EtcdServer {
         let it = &mut self.members[member];
         it.process.kill()?;
         it.process = start(&it.launch, it.ports.client)?;
+        it.is_known_to(self.peers.as_ref(), member);
+        Ok(())
+    }
+
+    /// Cuts a member off from the others: it runs and serves its clients, nothing passes between it and
+    /// them, and nobody is told. Needs [`can_be_cut`](EtcdOptions::can_be_cut).
+    pub fn cut_off(&self, member: usize) -> Result<()> {
+        self.peers.as_ref().context("it cannot be cut")?.cut_off(member);
+        Ok(())
+    }
+
+    /// Ends [`cut_off`](Self::cut_off).
+    pub fn heal(&self, member: usize) -> Result<()> {
+        self.peers.as_ref().context("it cannot be cut")?.heal(member);
         Ok(())
     }
 
@@ -219,6 +249,15 @@ impl EtcdServer {
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
         Ok(text)
+    }
+}
+
+impl Member {
+    fn is_known_to(&self, peers: Option<&Peers>, number: usize) {
+        let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
+        if let (Some(peers), Some(pid)) = (peers, pid) {
+            peers.is(number, pid);
+        }
     }
 }
 

@@ -25,6 +25,7 @@ mod clock_shim;
 mod etcd;
 mod java;
 mod mariadb;
+mod peers;
 mod pgbouncer;
 mod ports;
 mod postgres;

@@ -74,25 +74,37 @@ pub(super) fn working_folder(pid: Pid) -> Option<PathBuf> {
 /// Whether it is this very process that listens there. An answer on the port alone proves nothing:
 /// it may come from a server that won the race for the port.
 pub(super) fn listens(pid: Pid, port: u16) -> bool {
-    let sockets = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-    let listening = listening_inodes(&sockets, port);
+    owns(pid, port, |state| state == LISTEN)
+}
+
+/// Whether it is this process that has called somebody from that port.
+pub(super) fn calls(pid: Pid, port: u16) -> bool {
+    owns(pid, port, |state| state != LISTEN)
+}
+
+/// The state of a socket that waits for callers, in the kernel's table.
+const LISTEN: &str = "0A";
+
+fn owns(pid: Pid, port: u16, state: impl Fn(&str) -> bool) -> bool {
+    let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    let sockets = inodes(&table, port, state);
     let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     files
         .flatten()
         .filter_map(|file| fs::read_link(file.path()).ok())
-        .any(|target| target.to_str().is_some_and(|target| listening.contains(target)))
+        .any(|target| target.to_str().is_some_and(|target| sockets.contains(target)))
 }
 
-fn listening_inodes(table: &str, port: u16) -> HashSet<String> {
-    const LISTEN: &str = "0A";
+/// The sockets with this local port, as links in `/proc/PID/fd` show them.
+fn inodes(table: &str, port: u16, state: impl Fn(&str) -> bool) -> HashSet<String> {
     let local_port = format!(":{port:04X}");
     table
         .lines()
         .skip(1)
         .filter_map(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
-            let ours = fields.get(1)?.ends_with(&local_port) && *fields.get(3)? == LISTEN;
-            ours.then(|| format!("socket:[{}]", fields.get(9).copied().unwrap_or_default()))
+            let wanted = fields.get(1)?.ends_with(&local_port) && state(fields.get(3)?);
+            wanted.then(|| format!("socket:[{}]", fields.get(9).copied().unwrap_or_default()))
         })
         .collect()
 }
@@ -114,7 +126,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let me = rustix::process::getpid();
-        assert!(listens(me, port));
+        assert!(listens(me, port) && !calls(me, port));
+        let caller = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        assert!(calls(me, caller.local_addr().unwrap().port()));
         drop(listener);
         assert!(!listens(me, port));
     }
