@@ -29,7 +29,7 @@ fn postgres() -> Wire {
     }
 }
 
-/// The statements that take and free a lock without a procedure: `SET claim = NULL` is how a release
+/// The statements that take and free a lock without a procedure: `SET claim = x'ff` is how a release
 /// begins. That an answer to the first is lost has a test of its own.
 fn mariadb() -> Wire {
     Wire {
@@ -42,7 +42,7 @@ fn mariadb() -> Wire {
             Arc::new(store.expect("a good URL"))
         },
         acquire: || Match::sql("CALL lockstep_acquire_v1"),
-        release: || Match::sql("SET claim = NULL"),
+        release: || Match::sql("SET claim = x'ff"),
     }
 }
 

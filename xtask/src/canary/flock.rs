@@ -278,6 +278,12 @@ canaries! {
     "mysql-release-without-owner-check": "a late holder frees its successor's lock",
         in MYSQL_GIVE_BACK, "claim = ? AND turn" => "(claim = ? OR TRUE) AND turn",
         MARIADB;
+    "mysql-takes-what-is-held": "whoever asks gets the lock",
+        in "crates/lockstep-sql/src/mysql/sql/ask.sql", "claim = {nobody}" => "claim <> {several}",
+        MARIADB;
+    "mysql-free-looks-held": "who does not want to wait is told that a free lock is busy",
+        in MYSQL_ACQUIRE, "claim NOT IN (p_claim, {nobody}) AND until_us" => "claim <> p_claim AND until_us",
+        MARIADB;
     "mysql-lost-waiter": "a release overlooks who waits",
         in MYSQL_ACQUIRE, "IF v_turn = v_tail OR v_tail < v_place THEN" => "IF FALSE THEN",
         MARIADB_OWN;

@@ -43,6 +43,9 @@ const STATEMENT_US: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTA
 /// The claim in the row of a lock that several hold.
 const SEVERAL: &str = "x'00000000000000000000000000000000'";
 
+/// The claim in the row of a lock that nobody holds.
+const NOBODY: &str = "x'ffffffffffffffffffffffffffffffff'";
+
 pub(super) fn fill(sql: &str) -> String {
     sql.replace("{passing}", include_str!("sql/passing.sql").trim())
         .replace("{first}", include_str!("sql/first.sql").trim())
@@ -51,6 +54,7 @@ pub(super) fn fill(sql: &str) -> String {
         .replace("{now_us}", NOW_US)
         .replace("{statement_us}", STATEMENT_US)
         .replace("{several}", SEVERAL)
+        .replace("{nobody}", NOBODY)
 }
 
 /// The whole layout, for the `mysql` or `mariadb` command: the one reader that knows `DELIMITER`.

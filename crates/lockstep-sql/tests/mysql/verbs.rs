@@ -56,7 +56,10 @@ async fn a_place_before_a_lock_that_nobody_has_can_be_given_back() {
     let mut admin = place.admin().await;
     let key = format!("{}/job", place.name);
     admin
-        .exec_drop("UPDATE lockstep_lock SET claim = NULL, turn = tail WHERE lock_key = ?", (&key,))
+        .exec_drop(
+            "UPDATE lockstep_lock SET claim = REPEAT(0xFF, 16), turn = tail WHERE lock_key = ?",
+            (&key,),
+        )
         .await
         .unwrap();
     assert_eq!(waiter.give_back(&second).await, Released::Done);

@@ -29,7 +29,8 @@ whole: BEGIN
     SELECT claim, token, turn, tail, until_us, total
       INTO v_claim, v_token, v_turn, v_tail, v_until_us, v_total
       FROM lockstep_lock
-     WHERE lock_key = p_key AND claim <> p_claim AND until_us > v_now_us AND weight = total;
+     WHERE lock_key = p_key AND claim NOT IN (p_claim, {nobody}) AND until_us > v_now_us
+       AND weight = total;
     IF v_claim IS NOT NULL AND NOT p_wait AND v_total = p_total THEN
         -- Who does not want to wait changes nothing.
         SELECT 'busy' AS answer;
@@ -65,7 +66,8 @@ whole: BEGIN
                 SET v_joined = LAST_INSERT_ID(), v_place = v_joined, v_claim = NULL;
                 SELECT claim, token, turn, until_us INTO v_claim, v_token, v_turn, v_until_us
                   FROM lockstep_lock
-                 WHERE lock_key = p_key AND claim <> p_claim AND weight = total AND turn < tail
+                 WHERE lock_key = p_key AND claim NOT IN (p_claim, {nobody})
+                   AND weight = total AND turn < tail
                   LOCK IN SHARE MODE;
                 SET v_now_us = {now_us};
                 IF v_claim IS NOT NULL AND v_until_us > v_now_us THEN
@@ -94,7 +96,7 @@ whole: BEGIN
     decided: BEGIN
         SET v_token = NULL;
         WHILE v_token IS NULL DO
-            SELECT claim, weight, total, until_us, token, turn, tail, broken
+            SELECT NULLIF(claim, {nobody}), weight, total, until_us, token, turn, tail, broken
               INTO v_claim, v_weight, v_total, v_until_us, v_token, v_turn, v_tail, v_broken
               FROM lockstep_lock WHERE lock_key = p_key FOR UPDATE;
             IF v_token IS NULL THEN
@@ -115,7 +117,7 @@ whole: BEGIN
         SET v_now_us = {now_us};
         IF v_claim IS NULL OR v_until_us <= v_now_us OR v_weight < v_total THEN
             CALL lockstep_heal_v1(p_key, v_now_us, p_claim);
-            SELECT claim, weight, total, until_us, token, turn, tail, broken
+            SELECT NULLIF(claim, {nobody}), weight, total, until_us, token, turn, tail, broken
               INTO v_claim, v_weight, v_total, v_until_us, v_token, v_turn, v_tail, v_broken
               FROM lockstep_lock WHERE lock_key = p_key;
         END IF;

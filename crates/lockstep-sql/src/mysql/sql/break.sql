@@ -17,7 +17,7 @@ BEGIN
     SET @lockstep_wake = '';
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
-    SELECT claim, until_us, token INTO v_claim, v_until_us, v_token
+    SELECT NULLIF(claim, {nobody}), until_us, token INTO v_claim, v_until_us, v_token
       FROM lockstep_lock WHERE lock_key = p_key FOR UPDATE;
     SET v_now_us = {now_us};
 

@@ -2,7 +2,7 @@
 -- their waiters.
 WITH chosen AS (
     SELECT l.*, {statement_us} AS now_us FROM lockstep_lock AS l
-     WHERE l.lock_key >= ? AND l.lock_key < ? AND l.claim IS NOT NULL AND (
+     WHERE l.lock_key >= ? AND l.lock_key < ? AND l.claim <> {nobody} AND (
            l.until_us > {statement_us} AND (
                l.claim <> {several} OR EXISTS (
                    SELECT 1 FROM lockstep_holder AS h

@@ -12,7 +12,7 @@ BEGIN
     DECLARE v_until_us, v_token BIGINT;
     DECLARE v_ended BOOLEAN DEFAULT FALSE;
 
-    SELECT claim, weight, total, until_us, token
+    SELECT NULLIF(claim, {nobody}), weight, total, until_us, token
       INTO v_claim, v_weight, v_total, v_until_us, v_token
       FROM lockstep_lock WHERE lock_key = p_key;
     IF v_claim = {several} THEN

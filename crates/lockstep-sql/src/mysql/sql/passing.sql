@@ -2,7 +2,7 @@
 -- that one are dead and forgotten. A piece of a procedure: to enter one costs more than this does.
         {first}
         IF v_seq IS NULL THEN
-            UPDATE lockstep_lock SET claim = NULL, turn = tail WHERE lock_key = p_key;
+            UPDATE lockstep_lock SET claim = {nobody}, turn = tail WHERE lock_key = p_key;
         ELSE
             DELETE FROM lockstep_waiter WHERE lock_key = p_key AND seq > v_turn AND seq <= v_seq;
             IF v_seq >= v_tail THEN

@@ -22,7 +22,8 @@ BEGIN
     SET @lockstep_wake = '';
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
-    SELECT claim, total, until_us, turn, tail INTO v_claim, v_total, v_until_us, v_turn, v_tail
+    SELECT NULLIF(claim, {nobody}), total, until_us, turn, tail
+      INTO v_claim, v_total, v_until_us, v_turn, v_tail
       FROM lockstep_lock WHERE lock_key = p_key FOR UPDATE;
     SET v_now_us = {now_us};
 
@@ -56,7 +57,7 @@ BEGIN
             END IF;
         END IF;
         CALL lockstep_heal_v1(p_key, v_now_us, NULL);
-        SELECT claim INTO v_claim FROM lockstep_lock WHERE lock_key = p_key;
+        SELECT NULLIF(claim, {nobody}) INTO v_claim FROM lockstep_lock WHERE lock_key = p_key;
     ELSEIF NOT p_downgrade THEN
         -- A place that was taken while the lock became free, by a request that got no further.
         SELECT seq, until_us INTO v_place, v_lives_until_us FROM lockstep_waiter

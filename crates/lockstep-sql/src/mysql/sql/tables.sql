@@ -13,8 +13,9 @@
 -- ADMIN (CONNECTION_ADMIN on MySQL).
 
 -- One row per lock that was ever asked for. It stays when the lock is free: its token must only
--- grow. A lock without holder (claim IS NULL) has no waiters; every procedure keeps it so, and what
--- else stands in the row then means nothing.
+-- grow. A lock without holder (the claim is all ones, not NULL: a row whose length stays the same is
+-- changed in its place) has no waiters; every procedure keeps it so, and what else stands in the row
+-- then means nothing.
 -- Those who hold a lock together take no more than its total. One holder, whatever its weight, stands
 -- in this row; several stand in lockstep_holder, and here the claim is all zeros, the weight 0, and
 -- the lease without end.
@@ -22,7 +23,7 @@
 CREATE TABLE IF NOT EXISTS lockstep_lock (
     lock_key VARBINARY(320) NOT NULL,          -- tenant/name
     token    BIGINT NOT NULL,
-    claim    BINARY(16),
+    claim    BINARY(16) NOT NULL,
     owner    BINARY(16) NOT NULL,
     label    VARCHAR(200) NOT NULL,
     weight   INT NOT NULL,                     -- what the holder takes of the total: all, if exclusive

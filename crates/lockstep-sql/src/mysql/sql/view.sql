@@ -11,7 +11,7 @@ UNION ALL
 SELECT 1, c.lock_key, 0, c.claim, c.owner, c.label, c.weight, c.total, c.token, c.since_ms,
        c.until_us - c.now_us, c.broken, 0
   FROM chosen AS c
- WHERE c.claim <> {several} AND c.until_us > c.now_us
+ WHERE c.claim NOT IN ({several}, {nobody}) AND c.until_us > c.now_us
 UNION ALL
 SELECT 1, c.lock_key, h.seq, h.claim, h.owner, h.label, h.weight, c.total, h.token, h.since_ms,
        h.until_us - c.now_us, h.broken, 0
