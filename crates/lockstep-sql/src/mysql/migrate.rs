@@ -37,7 +37,8 @@ const MIGRATION: Duration = Duration::from_secs(30);
 const NOW_US: &str = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) \
     - TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), NOW()) * 1000000)";
 
-/// When the statement began: one moment for all its rows, for those who only look.
+/// When the statement began: one moment for all its rows, for those who only look and for those to whom
+/// it makes no difference that they may have waited for a row since.
 const STATEMENT_US: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
 /// The claim in the row of a lock that several hold.

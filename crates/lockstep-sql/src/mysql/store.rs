@@ -41,7 +41,7 @@ pub(super) struct Lane {
 /// Those with pieces to fill in.
 struct Statements {
     /// Takes a lock that is free: to enter a procedure, and to begin and end a transaction, costs more
-    /// than the rest. The clock is read when the row is locked.
+    /// than the rest. The lease counts from when the statement began, which is after it was sent.
     ask: String,
     /// Frees a lock that nobody waits for. Who joins the queue says so in this very row first, so
     /// that a release which had to wait for the row cannot miss it.

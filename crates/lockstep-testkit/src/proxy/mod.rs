@@ -81,6 +81,15 @@ pub enum Protocol {
     Bytes,
 }
 
+/// Listens on a free port of 127.0.0.1. Panics as [`Proxy::start`] does.
+pub(crate) fn listen() -> (TcpListener, SocketAddr) {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .expect("a free port on the loopback interface");
+    let addr = listener.local_addr().expect("a bound listener has an address");
+    listener.set_nonblocking(true).expect("a listener that does not block");
+    (TcpListener::from_std(listener).expect("a runtime with networking"), addr)
+}
+
 /// A running proxy. It ends, with all its connections, when dropped.
 pub struct Proxy {
     shared: Arc<Shared>,
@@ -104,11 +113,7 @@ impl Proxy {
     ///
     /// Outside a tokio runtime, or if there is no port to listen on.
     pub fn start(upstream: SocketAddr, protocol: Protocol) -> Self {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .expect("a free port on the loopback interface");
-        let addr = listener.local_addr().expect("a bound listener has an address");
-        listener.set_nonblocking(true).expect("a listener that does not block");
-        let listener = TcpListener::from_std(listener).expect("a runtime with networking");
+        let (listener, addr) = listen();
         let shared = Arc::new(Shared {
             upstream,
             protocol,

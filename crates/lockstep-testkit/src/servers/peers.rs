@@ -9,21 +9,24 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::process::Pid;
 use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::procfs;
-use crate::proxy::{Protocol, Proxy};
+use crate::proxy::{self, Protocol, Proxy};
 
 /// A member is known as soon as it has started; it may call before.
 const WHO_CALLS: Duration = Duration::from_millis(20);
 
+/// `links[a][b]`: how member `a` reaches member `b`.
+type Links = Arc<Vec<Vec<Proxy>>>;
+type Pids = Arc<Mutex<Vec<Option<Pid>>>>;
+
 /// A front for each member, and a link from each to each behind it.
 pub(super) struct Peers {
     fronts: Vec<(u16, AbortHandle)>,
-    /// `links[a][b]`: how member `a` reaches member `b`.
-    links: Arc<Vec<Vec<Proxy>>>,
-    pids: Arc<Mutex<Vec<Option<Pid>>>>,
+    links: Links,
+    pids: Pids,
 }
 
 impl Peers {
@@ -79,22 +82,15 @@ impl Drop for Peers {
     }
 }
 
-type Links = Arc<Vec<Vec<Proxy>>>;
-type Pids = Arc<Mutex<Vec<Option<Pid>>>>;
-
 fn front(to: usize, links: Links, pids: Pids) -> (u16, AbortHandle) {
-    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .expect("a free port on the loopback interface");
-    let port = listener.local_addr().expect("a bound listener has an address").port();
-    listener.set_nonblocking(true).expect("a listener that does not block");
-    let listener = TcpListener::from_std(listener).expect("a runtime with networking");
+    let (listener, addr) = proxy::listen();
     let task = tokio::spawn(async move {
         while let Ok((stream, caller)) = listener.accept().await {
             let (links, pids) = (Arc::clone(&links), Arc::clone(&pids));
             tokio::spawn(async move { pass_on(stream, caller, to, &links, &pids).await });
         }
     });
-    (port, task.abort_handle())
+    (addr.port(), task.abort_handle())
 }
 
 /// Ends with either side.
