@@ -8,6 +8,7 @@ mod locks;
 mod measure;
 mod noise;
 mod table;
+mod turns;
 
 use std::process::ExitCode;
 

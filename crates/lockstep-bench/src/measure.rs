@@ -104,7 +104,7 @@ impl Race {
 }
 
 /// Warm-up before the counting starts: connections, caches, prepared statements.
-fn warm_up(time: Duration) -> Duration {
+pub(crate) fn warm_up(time: Duration) -> Duration {
     (time / 5).max(Duration::from_millis(200))
 }
 

@@ -39,25 +39,36 @@ impl Table {
         mut reference: impl FnMut() -> Result<Rate>,
         mut candidate: impl FnMut() -> Result<Rate>,
     ) -> Result<()> {
+        let mut ours_first = false;
+        self.row_of_both(options, name, goal, || {
+            // A server does not stay what it was at the start of a row, so each side goes first in turn.
+            let ours = if ours_first { Some(candidate()?) } else { None };
+            ours_first = !ours_first;
+            let raw = reference()?;
+            Ok((raw, ours.map_or_else(&mut candidate, Ok)?))
+        })
+    }
+
+    /// The same for what measures both sides itself.
+    pub(crate) fn row_of_both(
+        &mut self,
+        options: &Options,
+        name: &str,
+        goal: Goal,
+        mut both: impl FnMut() -> Result<(Rate, Rate)>,
+    ) -> Result<()> {
         if options.only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
             return Ok(());
         }
         let mut passes = vec![];
         let mut disturbed = 0;
-        for pass in 0..options.passes {
-            loop {
-                let before = Reading::now();
-                // A server does not stay what it was at the start of a row, so each side goes first in turn.
-                let first = if pass % 2 == 0 { None } else { Some(candidate()?) };
-                let raw = reference()?;
-                let ours = first.map_or_else(&mut candidate, Ok)?;
-                let noise = Reading::now().disturbed_since(&before);
-                if noise > DISTURBED && disturbed < REPEATS {
-                    disturbed += 1;
-                    continue;
-                }
-                passes.push((raw, ours));
-                break;
+        while passes.len() < options.passes {
+            let before = Reading::now();
+            let pass = both()?;
+            if Reading::now().disturbed_since(&before) > DISTURBED && disturbed < REPEATS {
+                disturbed += 1;
+            } else {
+                passes.push(pass);
             }
         }
         self.print(name, goal, passes, disturbed);

@@ -49,7 +49,7 @@ macro_rules! random_id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{:032x}", self.0.as_u128())
+                f.write_str(self.0.as_simple().encode_lower(&mut Uuid::encode_buffer()))
             }
         }
 

@@ -3,13 +3,14 @@
 use std::future::Future;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use lockstep_core::time::{Clock, Moment};
 use lockstep_core::{Effect, ErrorKind, Lease, StoreError, Token};
 use metrics::{counter, gauge, histogram};
 
 use crate::acquisition::{Acquisition, Event, Step, Terms};
 use crate::error::{LockError, Lost, LostCause};
-use crate::inbox::Note;
+use crate::inbox::{Mailbox, Note};
 use crate::locks::Inner;
 use crate::stake::Stake;
 use crate::store::{Answer, Claim, Release};
@@ -27,7 +28,7 @@ pub(crate) enum Outcome {
 /// may have for the claim, through the stake.
 pub(crate) async fn acquire(
     inner: &Inner,
-    claim: Claim,
+    claim: &Claim,
     deadline: Option<Moment>,
 ) -> Result<Outcome, LockError> {
     let started = inner.clock.now();
@@ -45,33 +46,23 @@ pub(crate) async fn acquire(
                 stake.asking();
                 let limit = deadline.map_or(inner.op_timeout, |at| at.since(now));
                 let limit = limit.clamp(Duration::from_millis(1), inner.op_timeout);
-                let answer = bounded(inner.facts.store, limit, inner.store.acquire(&claim)).await;
+                let answer = bounded(inner.facts.store, limit, inner.store.acquire(claim)).await;
                 stake.answered(&answer);
                 report_queue(inner, &answer);
                 Event::Answered(answer)
             }
-            Step::Wait(until) => {
-                let next_note = async {
-                    match &mailbox {
-                        Some(mailbox) => mailbox.next().await,
-                        None => std::future::pending().await,
+            // Boxed, so that the future of a lock that is free, which does not wait, stays small.
+            Step::Wait(until) => match Box::pin(wait(inner, mailbox.as_ref(), until)).await {
+                Some(event) => {
+                    if matches!(event, Event::Pushed(_)) {
+                        pushed_at = Some(inner.clock.now());
                     }
-                };
-                tokio::select! {
-                    biased;
-                    () = inner.keeper.closed() => return Err(closed(inner, stake).await),
-                    note = next_note => match note {
-                        Note::Granted(token) => {
-                            pushed_at = Some(inner.clock.now());
-                            Event::Pushed(token)
-                        }
-                        Note::AskAgain => Event::Hinted,
-                    },
-                    () = sleep_until(&*inner.clock, until) => Event::Woke,
+                    event
                 }
-            }
+                None => return Err(Box::pin(closed(inner, stake)).await),
+            },
             Step::Held { .. } if inner.keeper.is_closed() => {
-                return Err(closed(inner, stake).await);
+                return Err(Box::pin(closed(inner, stake)).await);
             }
             Step::Held { token, lease } => {
                 let waited = inner.clock.now().since(started);
@@ -90,19 +81,42 @@ pub(crate) async fn acquire(
             }
             Step::Differs(of) => {
                 stake.settled();
-                return Err(LockError::Differs { key: claim.key, asked: claim.share.of(), of });
+                return Err(LockError::Differs {
+                    key: claim.key.clone(),
+                    asked: claim.share.of(),
+                    of,
+                });
             }
             Step::TimedOut { ahead } => {
                 let waited = inner.clock.now().since(started);
                 counter!("lockstep_timeouts_total", "store" => inner.facts.store).increment(1);
-                return Err(LockError::TimedOut { key: claim.key, waited, ahead });
+                return Err(LockError::TimedOut { key: claim.key.clone(), waited, ahead });
             }
             Step::Broken(reason) => {
                 let cause = LostCause::Broken(reason);
-                return Err(Lost { key: claim.key, cause }.into());
+                return Err(Lost { key: claim.key.clone(), cause }.into());
             }
             Step::Failed(error) => return Err(error.into()),
         }
+    }
+}
+
+/// What the machine waits for; nothing, if the handle is closed meanwhile.
+async fn wait(inner: &Inner, mailbox: Option<&Mailbox>, until: Moment) -> Option<Event> {
+    let next_note = async {
+        match mailbox {
+            Some(mailbox) => mailbox.next().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = inner.keeper.closed() => None,
+        note = next_note => Some(match note {
+            Note::Granted(token) => Event::Pushed(token),
+            Note::AskAgain => Event::Hinted,
+        }),
+        () = sleep_until(&*inner.clock, until) => Some(Event::Woke),
     }
 }
 
@@ -123,14 +137,17 @@ fn report_queue(inner: &Inner, answer: &Result<Answer, StoreError>) {
 }
 
 /// No verb of a store takes longer than `limit`: after that its outcome is unknown.
-pub(crate) async fn bounded<T>(
+pub(crate) fn bounded<T>(
     store: &'static str,
     limit: Duration,
     verb: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    tokio::time::timeout(limit, verb).await.unwrap_or_else(|_| {
-        let message = format!("no answer within {limit:?}");
-        Err(StoreError::new(store, ErrorKind::Unavailable, Effect::Unknown, message))
+) -> impl Future<Output = Result<T, StoreError>> {
+    // Not an `async` block, whose future would be the larger by what it captures.
+    tokio::time::timeout(limit, verb).map(move |answer| {
+        answer.unwrap_or_else(|_| {
+            let message = format!("no answer within {limit:?}");
+            Err(StoreError::new(store, ErrorKind::Unavailable, Effect::Unknown, message))
+        })
     })
 }
 

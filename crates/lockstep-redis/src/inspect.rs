@@ -211,10 +211,6 @@ fn read_waiter(pair: &[Value]) -> Option<WaiterView> {
 }
 
 /// The token that the server's time of a grant is.
-pub(crate) fn token(seconds: &Value, micros: &Value) -> Option<Token> {
-    Some(stamp(number(seconds)?, number(micros)?))
-}
-
 fn stamp(seconds: u64, micros: u64) -> Token {
     Token::new(seconds * 1_000_000 + micros)
 }

@@ -97,11 +97,10 @@ impl LockStore for Lane {
         Box::pin(async move {
             let lock = [self.layout.lock(&claim.key)];
             let mut call = ACQUIRE.on(&lock);
+            let (ttl, share, inbox) = (millis(claim.ttl), claim.share, &self.channel);
             call.arg(claim.id.to_string())
-                .arg(format!("{} {}", millis(claim.ttl), claim.share))
-                .arg(millis(claim.ttl) * 2)
-                .arg(&self.channel)
-                .arg(format!("{} {}", claim.owner, claim.label));
+                .arg(format!("{ttl} {share} {inbox} {} {}", claim.owner, claim.label))
+                .arg(ttl * 2);
             if !claim.wait {
                 call.arg("try");
             }
@@ -111,10 +110,6 @@ impl LockStore for Lane {
                 Value::BulkString(reason) => Ok(Answer::Broken { reason: text(reason) }),
                 Value::Array(parts) => match &parts[..] {
                     [Value::Int(of)] => Ok(Answer::Differs { of: *of as u32 }),
-                    [seconds, micros] => match inspect::token(seconds, micros) {
-                        Some(token) => Ok(Answer::Granted { token: Some(token) }),
-                        None => Err(error::baffled(&lock[0], parts)),
-                    },
                     [Value::Int(ahead), Value::Int(left_us), Value::Int(behind)] => {
                         Ok(Answer::Queued {
                             ahead: *ahead as u64,

@@ -5,23 +5,27 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use lockstep_testkit::servers::MariaDbServer;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Opts, OptsBuilder, TxOpts};
+use mysql_async::{Conn, Opts, OptsBuilder, Statement, TxOpts};
 
 use super::{many, ours};
 use crate::measure::{self, Options, Rate, Work};
 use crate::table::{Goal, Table};
+use crate::turns::{Client, in_turns};
 
 pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
     let server = MariaDbServer::start()?;
     let url = server.url();
     let time = options.time;
     measure::runtime()?.block_on(prepare(&url))?;
-    table.row(
+    table.row_of_both(
         options,
         "mariadb, free, 1 client / raw durable pair",
         Goal::AtLeast(0.9),
-        || raw_pairs(&url, time),
-        || ours::free(&url, 1, time),
+        || {
+            in_turns(time, async {
+                Ok((RawPair::open(&url).await?, ours::Free::open(&url).await?))
+            })
+        },
     )?;
     table.row(
         options,
@@ -54,23 +58,27 @@ async fn connect(url: &str) -> Result<Conn> {
     Ok(Conn::new(options).await?)
 }
 
-fn raw_pairs(url: &str, time: Duration) -> Result<Rate> {
-    measure::runtime()?.block_on(async {
+struct RawPair {
+    client: Conn,
+    insert: Statement,
+    delete: Statement,
+}
+
+impl RawPair {
+    async fn open(url: &str) -> Result<Self> {
         let mut client = connect(url).await?;
         let insert = client.prep("INSERT INTO raw_held VALUES (?, ?, ?)").await?;
         let delete = client.prep("DELETE FROM raw_held WHERE name = ? AND owner = ?").await?;
-        let work: Work = Box::new(move |laps| {
-            Box::pin(async move {
-                while laps.go_on() {
-                    client.exec_drop(&insert, ("order:42", "me", 10_000)).await?;
-                    client.exec_drop(&delete, ("order:42", "me")).await?;
-                    laps.lap();
-                }
-                Ok(())
-            })
-        });
-        measure::tasks(time, vec![work]).await
-    })
+        Ok(Self { client, insert, delete })
+    }
+}
+
+impl Client for RawPair {
+    async fn pair(&mut self) -> Result<()> {
+        self.client.exec_drop(&self.insert, ("order:42", "me", 10_000)).await?;
+        self.client.exec_drop(&self.delete, ("order:42", "me")).await?;
+        Ok(())
+    }
 }
 
 /// What somebody would write by hand for a durable lock: stand in a queue table that can be looked at,

@@ -7,6 +7,7 @@ use lockstep::{Locks, Share};
 
 use crate::measure::{self, Options, Rate, Work};
 use crate::table::{Goal, Table};
+use crate::turns::Client;
 
 /// Free locks: `tasks` tasks on one handle, each with a lock of its own.
 pub(crate) fn free(url: &str, tasks: usize, time: Duration) -> Result<Rate> {
@@ -17,6 +18,21 @@ pub(crate) fn free(url: &str, tasks: usize, time: Duration) -> Result<Rate> {
         locks.close().await;
         Ok(rate)
     })
+}
+
+/// One task with a lock that is free.
+pub(crate) struct Free(Locks);
+
+impl Free {
+    pub(crate) async fn open(url: &str) -> Result<Self> {
+        Ok(Self(lockstep::connect(url).await?))
+    }
+}
+
+impl Client for Free {
+    async fn pair(&mut self) -> Result<()> {
+        Ok(self.0.lock("free").await?.release().await?)
+    }
 }
 
 /// `clients` handles, each with connections of its own, all on one lock.

@@ -5,23 +5,27 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use futures_util::StreamExt;
 use lockstep_testkit::servers::PostgresServer;
-use tokio_postgres::{AsyncMessage, Client, NoTls};
+use tokio_postgres::{AsyncMessage, Client, NoTls, Statement};
 
 use super::{many, ours};
 use crate::measure::{self, Options, Rate, Work};
 use crate::table::{Goal, Table};
+use crate::turns::{self, in_turns};
 
 pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
     let server = PostgresServer::start()?;
     let url = server.url();
     let time = options.time;
     measure::runtime()?.block_on(prepare(&url))?;
-    table.row(
+    table.row_of_both(
         options,
         "postgres, free, 1 client / raw durable pair",
         Goal::AtLeast(0.9),
-        || raw_pairs(&url, time),
-        || ours::free(&url, 1, time),
+        || {
+            in_turns(time, async {
+                Ok((RawPair::open(&url).await?, ours::Free::open(&url).await?))
+            })
+        },
     )?;
     table.row(
         options,
@@ -65,23 +69,27 @@ async fn connect(url: &str) -> Result<(Client, Notes)> {
     Ok((client, notes))
 }
 
-fn raw_pairs(url: &str, time: Duration) -> Result<Rate> {
-    measure::runtime()?.block_on(async {
+struct RawPair {
+    client: Client,
+    insert: Statement,
+    delete: Statement,
+}
+
+impl RawPair {
+    async fn open(url: &str) -> Result<Self> {
         let (client, _) = connect(url).await?;
         let insert = client.prepare("INSERT INTO raw_held VALUES ($1, $2, $3)").await?;
         let delete = client.prepare("DELETE FROM raw_held WHERE name = $1 AND owner = $2").await?;
-        let work: Work = Box::new(move |laps| {
-            Box::pin(async move {
-                while laps.go_on() {
-                    client.execute(&insert, &[&"order:42", &"me", &10_000i64]).await?;
-                    client.execute(&delete, &[&"order:42", &"me"]).await?;
-                    laps.lap();
-                }
-                Ok(())
-            })
-        });
-        measure::tasks(time, vec![work]).await
-    })
+        Ok(Self { client, insert, delete })
+    }
+}
+
+impl turns::Client for RawPair {
+    async fn pair(&mut self) -> Result<()> {
+        self.client.execute(&self.insert, &[&"order:42", &"me", &10_000i64]).await?;
+        self.client.execute(&self.delete, &[&"order:42", &"me"]).await?;
+        Ok(())
+    }
 }
 
 /// What somebody would write by hand for a fair, durable lock: stand in a queue table, wait to be

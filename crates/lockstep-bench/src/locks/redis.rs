@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockstep_testkit::servers::{RedisOptions, RedisServer};
+use redis::aio::MultiplexedConnection;
 use redis::{Commands, Connection, ConnectionLike, Script, SetOptions};
 
 use super::{many, ours};
 use crate::measure::{self, Options, Rate, Work};
 use crate::table::{Goal, Table};
+use crate::turns::{Client, in_turns};
 
 pub(super) const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
@@ -17,12 +19,15 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
     let server = RedisServer::start(RedisOptions::default())?;
     let url = server.url();
     let time = options.time;
-    table.row(
+    table.row_of_both(
         options,
         "redis, free, 1 client / raw pair, same driver",
         Goal::AtLeast(0.95),
-        || raw_pairs_same_driver(&url, 1, time),
-        || ours::free(&url, 1, time),
+        || {
+            in_turns(time, async {
+                Ok((RawPair::open(&url).await?, ours::Free::open(&url).await?))
+            })
+        },
     )?;
     // What waiting with epoll instead of in a read costs on this machine; the peer pays it too.
     table.row(
@@ -71,18 +76,22 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
 /// The plain layout does what the raw pair does; all who wait for it are woken by every release.
 fn plain_rows(options: &Options, table: &mut Table, url: &str) -> Result<()> {
     let (plain, time) = (format!("{url}?layout=plain"), options.time);
-    for (name, tasks) in [
-        ("redis-plain, free, 1 client / raw pair, same driver", 1),
-        ("redis-plain, free, 64 tasks / raw pairs, same driver", 64),
-    ] {
-        table.row(
-            options,
-            name,
-            Goal::Shown,
-            || raw_pairs_same_driver(url, tasks, time),
-            || ours::free(&plain, tasks, time),
-        )?;
-    }
+    table.row_of_both(
+        options,
+        "redis-plain, free, 1 client / raw pair, same driver",
+        Goal::Shown,
+        || {
+            let ours = ours::Free::open(&plain);
+            in_turns(time, async { Ok((RawPair::open(url).await?, ours.await?)) })
+        },
+    )?;
+    table.row(
+        options,
+        "redis-plain, free, 64 tasks / raw pairs, same driver",
+        Goal::Shown,
+        || raw_pairs_same_driver(url, 64, time),
+        || ours::free(&plain, 64, time),
+    )?;
     table.row(
         options,
         "redis-plain, 64 on one lock / redis",
@@ -97,22 +106,42 @@ fn connect(url: &str) -> Result<Connection> {
     Ok(connection)
 }
 
-/// SET NX PX and a compare-and-delete script, by the driver, on one connection and on the runtime
-/// that we use.
+/// SET NX PX and a compare-and-delete script, by the driver and on the runtime that we use.
+#[derive(Clone)]
+struct RawPair {
+    connection: MultiplexedConnection,
+    script: Script,
+    key: String,
+}
+
+impl RawPair {
+    async fn open(url: &str) -> Result<Self> {
+        let connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+        Ok(Self { connection, script: Script::new(COMPARE_AND_DELETE), key: "raw".into() })
+    }
+}
+
+impl Client for RawPair {
+    async fn pair(&mut self) -> Result<()> {
+        let mut set = redis::cmd("SET");
+        set.arg(&self.key).arg("me").arg("NX").arg("PX").arg(10_000);
+        let _: Option<String> = set.query_async(&mut self.connection).await?;
+        let mut release = self.script.key(&self.key);
+        let _: i64 = release.arg("me").invoke_async(&mut self.connection).await?;
+        Ok(())
+    }
+}
+
+/// The same by several tasks on one connection.
 fn raw_pairs_same_driver(url: &str, tasks: usize, time: Duration) -> Result<Rate> {
     measure::runtime()?.block_on(async {
-        let connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+        let one = RawPair::open(url).await?;
         let work = |number: usize| -> Work {
-            let (mut connection, key) = (connection.clone(), format!("raw:{number}"));
+            let mut own = RawPair { key: format!("raw:{number}"), ..one.clone() };
             Box::new(move |laps| {
                 Box::pin(async move {
-                    let script = Script::new(COMPARE_AND_DELETE);
                     while laps.go_on() {
-                        let mut set = redis::cmd("SET");
-                        set.arg(&key).arg("me").arg("NX").arg("PX").arg(10_000);
-                        let _: Option<String> = set.query_async(&mut connection).await?;
-                        let _: i64 =
-                            script.key(&key).arg("me").invoke_async(&mut connection).await?;
+                        own.pair().await?;
                         laps.lap();
                     }
                     Ok(())

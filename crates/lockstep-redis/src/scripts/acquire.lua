@@ -1,24 +1,23 @@
--- Asks once. KEYS: the lock. ARGV: claim, ttl in ms and share, twice the ttl, inbox or -, owner and
--- label, "try" not to wait.
--- Answers the token, if granted: a number, or {seconds, microseconds}; nothing, if busy; {places
--- ahead, what is left of the lease that ends first in microseconds, the last token}, if queued; {the
--- total}, if it is in use with another; a text, the operator's reason, if broken.
+-- Asks once. KEYS: the lock. ARGV: claim, "<ttl in ms> <share> <inbox or -> <owner> <label>", twice the
+-- ttl, "try" not to wait.
+-- Answers the token, if granted; nothing, if busy; {places ahead, what is left of the lease that ends
+-- first in microseconds, the last token}, if queued; {the total}, if it is in use with another; a text,
+-- the operator's reason, if broken.
 local call, lock = redis.call, KEYS[1]
 local time = call('TIME')
 
 -- The short way: a lock that nobody holds has no key. Whoever waits keeps it from going that far,
 -- by asking when the holder's lease ends. Two grants have a release between them, or two ttls, so
 -- the clock has moved on and the token with it.
-if call('SET', lock, 'h' .. ARGV[1] .. ' ' .. time[1] .. ' ' .. time[2] .. ' ' .. ARGV[2] .. ' '
-    .. ARGV[4] .. ' ' .. ARGV[5], 'NX', 'PX', ARGV[3]) then
-  return time
+if call('SET', lock, 'h' .. ARGV[1] .. ' ' .. time[1] .. ' ' .. time[2] .. ' ' .. ARGV[2],
+    'NX', 'PX', ARGV[3]) then
+  return time[1] * 1000000 + time[2]
 end
 
 local row = call('GET', lock)
 -- include row.lua
-local me, inbox, who = ARGV[1], ARGV[4], ARGV[5]
-local space = string.find(ARGV[2], ' ', 1, true)
-local ttl, wanted = string.sub(ARGV[2], 1, space - 1), string.sub(ARGV[2], space + 1)
+local me = ARGV[1]
+local ttl, wanted, inbox, who = string.match(ARGV[2], '^(%d+) (%S+) (%S+) (.*)$')
 local weight, total = weigh(wanted)
 
 -- When somebody else alone has all of it, which is the usual case, there is nothing to heal or to join.
@@ -68,7 +67,7 @@ end
 if of ~= total then
   return {of}
 end
-if ARGV[6] == 'try' then
+if ARGV[4] == 'try' then
   return false
 end
 
