@@ -5,7 +5,7 @@
 //! what a quorum of leases is worth, and what not, is in the guide (`docs/guide/redlock.md`), and why it is
 //! done like this in decision 12.
 //!
-//! What is where: [`arithmetic`], [`round`] and [`standing`] decide, without a clock or a socket. `nodes` keeps a
+//! What is where: [`arithmetic`], [`round`], `count` and [`standing`] decide, without a clock or a socket. `nodes` keeps a
 //! connection to each node and what is known of it, `greeting` asks who it is, `lane` is all of them, `ask`
 //! drives a round, `renew` and `view` do what their names say, `waiters` knows who is to be told, `debts` and
 //! `renewing` what is not settled yet; `config` reads URLs, and `store` is the lock store.
@@ -13,6 +13,7 @@
 pub mod arithmetic;
 mod ask;
 mod config;
+mod count;
 mod debts;
 mod greeting;
 mod lane;

@@ -16,10 +16,10 @@ use uuid::Uuid;
 
 use super::ask::Asked;
 use super::config::{Redlock, STORE};
+use super::count::{Count, Verdict};
 use super::lane::Lane;
 use super::nodes::Member;
 use super::round::Outcome;
-use crate::error;
 
 const TWO_HOLDERS_IF: &str = "a holder works on after its lease (there is no token to refuse its late \
     writes), the clocks of a quorum of nodes are stepped during a hold or before a client meets them for the \
@@ -136,8 +136,7 @@ impl LockStore for Lane {
 
 impl Lane {
     /// Sent to every node, whatever is known of it: an ask that failed or was not answered may have been
-    /// carried out. Not more is waited for than says whether a quorum had it: on a node or two it may
-    /// have lived on when somebody else had taken the others.
+    /// carried out. Not more is waited for than says whether a quorum had it.
     async fn give_back(&self, hold: &Hold) -> Result<Released, StoreError> {
         let lease = self.lease(hold);
         self.shared.waiters.gone(&lease.key, hold.id);
@@ -155,33 +154,25 @@ impl Lane {
         let mut asks: FuturesUnordered<_> = self.members.iter().map(ask).collect();
         let deadline = tokio::time::sleep(self.patience(hold.ttl));
         tokio::pin!(deadline);
-        let mut count = Count::default();
-        let mut silent: Vec<usize> = (0..self.members.len()).collect();
-        let enough_without = self.members.len() - self.quorum() + 1;
-        while count.done < self.quorum() && count.answered - count.done < enough_without {
+        let mut count = Count::of(self.members.len());
+        while count.quorum_had_it().is_none() {
             tokio::select! {
                 biased;
                 answer = asks.next() => match answer {
-                    Some((node, answer)) => {
-                        silent.retain(|other| *other != node);
-                        count.take(node, answer);
-                    }
+                    Some((node, answer)) => count.take(node, answer),
                     None => break,
                 },
-                () = &mut deadline => {
-                    let late = |node| (node, "it did not answer in time".to_owned());
-                    count.void.extend(silent.into_iter().map(late));
-                    break;
-                }
+                () = &mut deadline => break,
             }
         }
         if !asks.is_empty() {
             tokio::spawn(async move { while asks.next().await.is_some() {} });
         }
-        if count.lasting.is_none() && count.answered - count.done >= enough_without {
-            return Ok(Released::NotHeld);
+        match count.quorum_had_it() {
+            Some(true) => Ok(Released::Done),
+            Some(false) => Ok(Released::NotHeld),
+            None => self.verdict(count),
         }
-        self.verdict(count)
     }
 
     async fn take_away(&self, key: &Key, reason: &str, now: bool) -> Result<Released, StoreError> {
@@ -190,7 +181,7 @@ impl Lane {
             .members
             .iter()
             .map(|member| async { (member.index, member.node.take_away(&key, reason, now).await) });
-        let mut count = Count::default();
+        let mut count = Count::of(self.members.len());
         for (node, answer) in futures_util::future::join_all(asks).await {
             count.take(node, answer);
         }
@@ -198,35 +189,11 @@ impl Lane {
     }
 
     fn verdict(&self, count: Count) -> Result<Released, StoreError> {
-        match count {
-            Count { lasting: Some(error), .. } => Err(error),
-            Count { answered, done, .. } if answered >= self.quorum() => {
-                Ok(if done > 0 { Released::Done } else { Released::NotHeld })
-            }
-            Count { void, .. } => Err(unavailable(self.no_quorum(void))),
-        }
-    }
-}
-
-/// What nodes say to a request that is to be carried out by all.
-#[derive(Default)]
-struct Count {
-    answered: usize,
-    done: usize,
-    void: Vec<(usize, String)>,
-    /// What a person must settle.
-    lasting: Option<StoreError>,
-}
-
-impl Count {
-    fn take(&mut self, node: usize, answer: Result<bool, StoreError>) {
-        match answer {
-            Ok(done) => {
-                self.answered += 1;
-                self.done += usize::from(done);
-            }
-            Err(error) if error.kind() == ErrorKind::Foreign => self.lasting = Some(error),
-            Err(error) => self.void.push((node, error::words(&error))),
+        match count.verdict() {
+            Verdict::Done => Ok(Released::Done),
+            Verdict::NotHeld => Ok(Released::NotHeld),
+            Verdict::NoQuorum(void) => Err(unavailable(self.no_quorum(void))),
+            Verdict::Refused(error) => Err(error),
         }
     }
 }
