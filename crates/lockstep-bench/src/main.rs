@@ -1,8 +1,8 @@
 //! `cargo xtask bench locks`: Lockstep against the raw limit of each store and against peers.
 //!
 //! Absolute times prove nothing on a shared machine, so every figure is a ratio: reference and
-//! candidate are measured one after the other in the same pass, three passes make a median, and a
-//! pass that a neighbour disturbed is repeated.
+//! candidate are measured in the same pass, one after the other or in turns, three passes make a
+//! median, and a pass that a neighbour disturbed is repeated.
 
 mod locks;
 mod measure;

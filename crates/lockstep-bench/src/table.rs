@@ -39,23 +39,21 @@ impl Table {
         mut reference: impl FnMut() -> Result<Rate>,
         mut candidate: impl FnMut() -> Result<Rate>,
     ) -> Result<()> {
-        let mut ours_first = false;
-        self.row_of_both(options, name, goal, || {
+        self.row_of_both(options, name, goal, |pass| {
             // A server does not stay what it was at the start of a row, so each side goes first in turn.
-            let ours = if ours_first { Some(candidate()?) } else { None };
-            ours_first = !ours_first;
+            let ours = if pass % 2 == 0 { None } else { Some(candidate()?) };
             let raw = reference()?;
             Ok((raw, ours.map_or_else(&mut candidate, Ok)?))
         })
     }
 
-    /// The same for what measures both sides itself.
+    /// The same for what measures both sides itself, in the pass of this number.
     pub(crate) fn row_of_both(
         &mut self,
         options: &Options,
         name: &str,
         goal: Goal,
-        mut both: impl FnMut() -> Result<(Rate, Rate)>,
+        mut both: impl FnMut(usize) -> Result<(Rate, Rate)>,
     ) -> Result<()> {
         if options.only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
             return Ok(());
@@ -64,7 +62,7 @@ impl Table {
         let mut disturbed = 0;
         while passes.len() < options.passes {
             let before = Reading::now();
-            let pass = both()?;
+            let pass = both(passes.len())?;
             if Reading::now().disturbed_since(&before) > DISTURBED && disturbed < REPEATS {
                 disturbed += 1;
             } else {

@@ -23,7 +23,7 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
         options,
         "redis, free, 1 client / raw pair, same driver",
         Goal::AtLeast(0.95),
-        || {
+        |_| {
             in_turns(time, async {
                 Ok((RawPair::open(&url).await?, ours::Free::open(&url).await?))
             })
@@ -80,7 +80,7 @@ fn plain_rows(options: &Options, table: &mut Table, url: &str) -> Result<()> {
         options,
         "redis-plain, free, 1 client / raw pair, same driver",
         Goal::Shown,
-        || {
+        |_| {
             let ours = ours::Free::open(&plain);
             in_turns(time, async { Ok((RawPair::open(url).await?, ours.await?)) })
         },

@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// h: had it; n: had not; v: no answer; f: a key that is not ours.
+    /// h: had it; n: had not; v: no answer; f: one that nobody understands.
     fn answer(letter: char) -> Result<bool, StoreError> {
         let error = |kind| Err(StoreError::new("redlock", kind, Effect::Unknown, "so"));
         match letter {

@@ -145,8 +145,13 @@ impl Lane {
             let (member, lease) = (Arc::clone(member), Arc::clone(&lease));
             async move {
                 let done = member.give_back(&lease).await;
-                if done.as_ref().is_err_and(StoreError::may_retry) {
-                    member.give_back_later(&lease);
+                match &done {
+                    Ok(_) => {}
+                    Err(error) if error.may_retry() => member.give_back_later(&lease),
+                    Err(error) => {
+                        let (node, key) = (&member.address, &lease.key);
+                        tracing::warn!(%error, node, key, "left to its ttl on this node");
+                    }
                 }
                 (member.index, done)
             }
