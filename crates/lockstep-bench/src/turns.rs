@@ -44,10 +44,11 @@ impl Score {
 /// Measures the reference and the candidate for about `time` each.
 pub(crate) fn in_turns<R: Client, C: Client>(
     time: Duration,
-    clients: impl Future<Output = Result<(R, C)>>,
+    reference: impl Future<Output = Result<R>>,
+    candidate: impl Future<Output = Result<C>>,
 ) -> Result<(Rate, Rate)> {
     runtime()?.block_on(async {
-        let (mut reference, mut candidate) = clients.await?;
+        let (mut reference, mut candidate) = (reference.await?, candidate.await?);
         // On a worker of the runtime, where the tasks of a program are.
         let measured = tokio::spawn(async move {
             play(warm_up(time), &mut reference, &mut candidate).await?;

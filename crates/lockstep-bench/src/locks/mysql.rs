@@ -21,11 +21,7 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
         options,
         "mariadb, free, 1 client / raw durable pair",
         Goal::AtLeast(0.9),
-        |_| {
-            in_turns(time, async {
-                Ok((RawPair::open(&url).await?, ours::Free::open(&url).await?))
-            })
-        },
+        |_| in_turns(time, RawPair::open(&url), ours::Free::open(&url)),
     )?;
     table.row(
         options,

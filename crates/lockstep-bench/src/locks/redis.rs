@@ -23,11 +23,7 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
         options,
         "redis, free, 1 client / raw pair, same driver",
         Goal::AtLeast(0.95),
-        |_| {
-            in_turns(time, async {
-                Ok((RawPair::open(&url).await?, ours::Free::open(&url).await?))
-            })
-        },
+        |_| in_turns(time, RawPair::open(&url), ours::Free::open(&url)),
     )?;
     // What waiting with epoll instead of in a read costs on this machine; the peer pays it too.
     table.row(
@@ -80,10 +76,7 @@ fn plain_rows(options: &Options, table: &mut Table, url: &str) -> Result<()> {
         options,
         "redis-plain, free, 1 client / raw pair, same driver",
         Goal::Shown,
-        |_| {
-            let ours = ours::Free::open(&plain);
-            in_turns(time, async { Ok((RawPair::open(url).await?, ours.await?)) })
-        },
+        |_| in_turns(time, RawPair::open(url), ours::Free::open(&plain)),
     )?;
     table.row(
         options,

@@ -67,7 +67,16 @@ impl Count {
         }
     }
 
-    /// What comes of it if nobody else is waited for: anything that a node had counts.
+    /// What comes of a release if nobody else is waited for: what a quorum says, whatever the others do.
+    pub(super) fn released(self) -> Verdict {
+        match self.quorum_had_it() {
+            Some(true) => Verdict::Done,
+            Some(false) => Verdict::NotHeld,
+            None => self.verdict(),
+        }
+    }
+
+    /// The same where anything that a node had counts.
     pub(super) fn verdict(self) -> Verdict {
         let nodes = self.void.len();
         match self.lasting {
@@ -145,6 +154,17 @@ mod tests {
         assert!(matches!(count("hnv").verdict(), Verdict::Done));
         assert!(matches!(count("nnv").verdict(), Verdict::NotHeld));
         assert!(matches!(count("hnf").verdict(), Verdict::Refused(_)));
+    }
+
+    #[test]
+    fn a_release_is_what_the_quorum_says_whoever_answers_first() {
+        for letters in ["fhh", "hfh", "hhf", "vhh"] {
+            assert!(matches!(count(letters).released(), Verdict::Done), "{letters}");
+        }
+        for letters in ["fnn", "nfn", "nnf", "vnn", "hnn"] {
+            assert!(matches!(count(letters).released(), Verdict::NotHeld), "{letters}");
+        }
+        assert!(matches!(count("hfv").released(), Verdict::Refused(_)));
     }
 
     proptest! {

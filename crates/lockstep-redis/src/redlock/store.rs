@@ -173,11 +173,7 @@ impl Lane {
         if !asks.is_empty() {
             tokio::spawn(async move { while asks.next().await.is_some() {} });
         }
-        match count.quorum_had_it() {
-            Some(true) => Ok(Released::Done),
-            Some(false) => Ok(Released::NotHeld),
-            None => self.verdict(count),
-        }
+        self.told(count.released())
     }
 
     async fn take_away(&self, key: &Key, reason: &str, now: bool) -> Result<Released, StoreError> {
@@ -190,11 +186,11 @@ impl Lane {
         for (node, answer) in futures_util::future::join_all(asks).await {
             count.take(node, answer);
         }
-        self.verdict(count)
+        self.told(count.verdict())
     }
 
-    fn verdict(&self, count: Count) -> Result<Released, StoreError> {
-        match count.verdict() {
+    fn told(&self, verdict: Verdict) -> Result<Released, StoreError> {
+        match verdict {
             Verdict::Done => Ok(Released::Done),
             Verdict::NotHeld => Ok(Released::NotHeld),
             Verdict::NoQuorum(void) => Err(unavailable(self.no_quorum(void))),
