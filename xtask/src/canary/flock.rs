@@ -76,6 +76,7 @@ const POSTGRES_GIVE_BACK: &str = "crates/lockstep-sql/src/postgres/sql/give_back
 const POSTGRES_RENEW: &str = "crates/lockstep-sql/src/postgres/sql/renew.sql";
 const MYSQL_GIVE_BACK: &str = "crates/lockstep-sql/src/mysql/sql/give_back.sql";
 const MYSQL_ACQUIRE: &str = "crates/lockstep-sql/src/mysql/sql/acquire.sql";
+const MYSQL_RELEASE: &str = "crates/lockstep-sql/src/mysql/sql/release.sql";
 const MYSQL_RENEW: &str = "crates/lockstep-sql/src/mysql/sql/renew.sql";
 
 const ZOOKEEPER_STORE: &str = "crates/lockstep-zookeeper/src/store.rs";
@@ -245,6 +246,15 @@ canaries! {
     "mysql-forgets-who-joins-last": "who joins a queue that empties meanwhile waits for ever",
         in MYSQL_ACQUIRE, "AND weight = total AND turn < tail" => "AND weight = total",
         MARIADB_OWN;
+    "mysql-believes-what-it-sees": "a server that crashes gives a token that was told to somebody else",
+        in "crates/lockstep-sql/src/mysql/rows.rs", "let told = words.next()? == \"1\";" => "let told = words.next().is_some();",
+        MARIADB_OWN;
+    "mysql-vouches-too-early": "a grant is told before it is on the disk",
+        in MYSQL_RELEASE, "        COMMIT;\n" => "        DO GET_LOCK(CONCAT('lockstep-told-', HEX(v_next), '-', HEX(v_token + 1)), 0);\n        COMMIT;\n",
+        MARIADB_OWN;
+    "mysql-serves-the-dead": "a lock passes to who has left, and all wait for a ttl",
+        in MYSQL_RELEASE, "v_lives_until_us > v_now_us AND" => "v_lives_until_us > 0 AND",
+        MARIADB;
     "mysql-fence-forgets": "a late write lowers the highest token seen",
         in "crates/lockstep-sql/src/tx/sql/mysql_verify.sql", "GREATEST(token, {token})" => "{token}",
         TX;
@@ -282,10 +292,10 @@ canaries! {
         in "crates/lockstep-sql/src/mysql/sql/ask.sql", "claim = {nobody}" => "claim <> {several}",
         MARIADB;
     "mysql-free-looks-held": "who does not want to wait is told that a free lock is busy",
-        in MYSQL_ACQUIRE, "claim NOT IN (p_claim, {nobody}) AND until_us" => "claim <> p_claim AND until_us",
+        in MYSQL_ACQUIRE, "claim NOT IN (p_claim, {nobody}) AND weight = total;" => "claim <> p_claim AND weight = total;",
         MARIADB;
     "mysql-lost-waiter": "a release overlooks who waits",
-        in MYSQL_ACQUIRE, "IF v_turn = v_tail OR v_tail < v_place THEN" => "IF FALSE THEN",
+        in "crates/lockstep-sql/src/mysql/sql/decide.sql", "IF v_turn = v_tail OR v_tail < v_place THEN" => "IF FALSE THEN",
         MARIADB_OWN;
     "mysql-fence-is-not-raised": "a holder that was replaced goes on writing",
         in "crates/lockstep-sql/src/mysql/sql/fence.sql", "VALUES ('', p_key, p_token)" => "VALUES ('-', p_key, p_token)",

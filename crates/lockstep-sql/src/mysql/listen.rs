@@ -1,5 +1,5 @@
 //! The one connection of a lane that hears of grants: it waits on the server, and whoever passes a
-//! lock on interrupts that (`waking.sql`).
+//! lock on interrupts that (`release.sql`).
 //!
 //! It waits in `GET_LOCK` for a name that a connection of the pool keeps: the *door*. Not in `SLEEP`:
 //! all sleeps of a MariaDB share one mutex, and an interruption that finds it taken by another
@@ -20,7 +20,7 @@ use lockstep_core::{ClaimId, StoreError, Token};
 use lockstep_lock::store::Claim;
 use lockstep_lock::{Inbox, Signal};
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Row};
+use mysql_async::{Conn, Error, Value};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -28,7 +28,8 @@ use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::config::{OPERATION, Purpose, Settings};
-use super::pool::{Connections, discard};
+use super::pool::{Connections, Reply, discard, read};
+use super::rows::Grant;
 use super::{error, rows};
 
 /// One wait. Shorter than what administrators take for a slow query (10 s).
@@ -131,14 +132,20 @@ impl Drop for Listener {
 /// A connection that is closed at once, also in the middle of a wait.
 struct Line(Option<Conn>);
 
-/// How a wait ended.
+/// A statement without parameters is sent as it is, one with some is prepared once.
+struct Statement {
+    text: String,
+    parameters: Vec<Value>,
+}
+
+/// How a statement ended.
 enum Heard {
-    /// In good time.
-    Look,
+    /// In good time, with nothing.
+    Nothing,
     /// Interrupted: something was granted.
     Interrupted,
     /// These were granted.
-    Granted(Vec<(ClaimId, Token)>),
+    Granted(Vec<Grant>),
     /// Nobody keeps the door any more, and it was given to us.
     DoorOpen,
 }
@@ -154,41 +161,32 @@ impl Line {
         connections.ask("DO GET_LOCK(?, 0)", (door(mark),)).await?;
         let mut line = Self(Some(settings.connect(Purpose::Long).await?));
         // One second: the connection before this one may not have ended yet.
-        line.query(format!("DO GET_LOCK('lockstep-ear-{mark:032X}', 1)")).await?;
+        let keep = format!("DO GET_LOCK('lockstep-ear-{mark:032X}', 1)");
+        line.ask(Statement { text: keep, parameters: vec![] }).await?;
         Ok(line)
     }
 
     /// `None` if it was interrupted.
-    async fn query(&mut self, statement: String) -> Result<Option<Vec<Row>>, StoreError> {
+    async fn ask(&mut self, statement: Statement) -> Result<Option<Reply>, StoreError> {
         let conn = self.0.as_mut().ok_or_else(error::no_connection)?;
-        match timeout(WAIT + OPERATION, conn.query(statement)).await {
+        match timeout(WAIT + OPERATION, statement.run(conn)).await {
             Err(_) => Err(error::no_answer()),
-            Ok(Ok(rows)) => Ok(Some(rows)),
+            Ok(Ok(reply)) => Ok(Some(reply)),
             Ok(Err(error)) if error::is_interruption(&error) => Ok(None),
             Ok(Err(error)) => Err(error::answered(error)),
         }
     }
 
-    /// What the statement gave to `LAST_INSERT_ID`, if it changed anything; what was interrupted did
-    /// not.
-    async fn change(&mut self, statement: String) -> Result<Option<u64>, StoreError> {
-        let done = self.query(statement).await?.is_some();
-        let conn = self.0.as_ref().filter(|conn| done && conn.affected_rows() > 0);
-        Ok(conn.map(|conn| conn.last_insert_id().unwrap_or_default()))
-    }
-
-    async fn wait(&mut self, statement: String) -> Result<Heard, StoreError> {
-        let Some(rows) = self.query(statement).await? else { return Ok(Heard::Interrupted) };
-        let granted: Vec<_> = rows.iter().filter_map(rows::grant).collect();
-        if !granted.is_empty() {
-            return Ok(Heard::Granted(granted));
-        }
-        // An interruption need not end the statement: what it was in the middle of has no result then.
-        let waited = rows.first().map(|row| rows::get::<Option<i64>>(row, "token")).transpose()?;
-        Ok(match waited.flatten() {
-            Some(1) => Heard::DoorOpen,
-            Some(_) => Heard::Look,
+    async fn hear(&mut self, statement: Statement) -> Result<Heard, StoreError> {
+        let Some(reply) = self.ask(statement).await? else { return Ok(Heard::Interrupted) };
+        let heard: Option<String> = rows::get(&rows::only(reply)?, "heard")?;
+        Ok(match heard.as_deref() {
+            // An interruption need not end the statement: what it was in the middle of has no
+            // result then.
             None => Heard::Interrupted,
+            Some("0") => Heard::Nothing,
+            Some("1") => Heard::DoorOpen,
+            Some(grants) => Heard::Granted(rows::grants(grants)?),
         })
     }
 }
@@ -212,7 +210,7 @@ impl Ear {
                 continue;
             };
             let heard = match &mut line {
-                Some(line) => line.wait(statement).await,
+                Some(line) => line.hear(statement).await,
                 None => match Line::open(&self.settings, &self.connections, self.mark).await {
                     Ok(open) => {
                         line = Some(open);
@@ -227,21 +225,17 @@ impl Ear {
             };
             match heard {
                 Ok(Heard::DoorOpen) => line = None,
-                Ok(Heard::Look) => tries = 0,
-                Ok(Heard::Interrupted) => {
-                    tries = 0;
-                    // What is late would be taken for the answer to something else.
-                    if self.hear_the_only_one(line.as_mut()).await.is_err() {
-                        line = None;
-                    }
-                }
+                Ok(Heard::Nothing | Heard::Interrupted) => tries = 0,
                 Ok(Heard::Granted(granted)) => {
                     tries = 0;
-                    match self.is_on_the_disk(line.as_mut(), &granted).await {
+                    let (told, seen): (Vec<Grant>, _) = granted.into_iter().partition(|it| it.told);
+                    told.iter().for_each(|grant| self.hear(grant.claim, grant.token));
+                    match self.is_on_the_disk(line.as_mut(), &seen).await {
                         Ok(true) => {
-                            granted.into_iter().for_each(|(id, token)| self.hear(id, token))
+                            seen.iter().for_each(|grant| self.hear(grant.claim, grant.token))
                         }
                         Ok(false) => {}
+                        // What is late would be taken for the answer to something else.
                         Err(_) => line = None,
                     }
                 }
@@ -257,51 +251,34 @@ impl Ear {
 
     /// InnoDB shows a commit to others before it is on the disk, and a crash of the server in between
     /// takes it back: somebody else would get the same token. Whoever grants wakes us only
-    /// afterwards, but a look may come at any time. So a change of our own, the smallest there is, is
-    /// committed behind what was seen.
+    /// afterwards, but a look may come at any time. So where nobody tells us that it is there, a
+    /// change of our own, the smallest there is, is committed behind what was seen.
     async fn is_on_the_disk(
         &self,
         line: Option<&mut Line>,
-        seen: &[(ClaimId, Token)],
+        seen: &[Grant],
     ) -> Result<bool, StoreError> {
         let tables = {
             let waiting = self.waiting.lock();
-            let wanted =
-                || waiting.iter().filter(|(id, _)| seen.iter().any(|(seen, _)| seen == *id));
+            let seen = |id: &ClaimId| seen.iter().any(|grant| grant.claim == *id);
+            let wanted: Vec<_> = waiting.iter().filter(|(id, _)| seen(id)).collect();
+            if wanted.is_empty() {
+                return Ok(false);
+            }
             ["lockstep_lock", "lockstep_holder"].map(|table| {
-                let which = those(wanted());
-                format!("UPDATE {table} SET until_us = until_us + 1 WHERE {which}")
+                let (which, parameters) = those(&wanted);
+                let text = format!("UPDATE {table} SET until_us = until_us + 1 WHERE {which}");
+                Statement { text, parameters }
             })
         };
         let Some(line) = line else { return Ok(false) };
         for statement in tables {
-            if line.change(statement).await?.is_some() {
+            // What was interrupted has changed nothing.
+            if line.ask(statement).await?.is_some_and(|reply| reply.changed > 0) {
                 return Ok(true);
             }
         }
         Ok(false)
-    }
-
-    /// If only one waits, and for all of a lock, then the change that makes sure can also be the look.
-    async fn hear_the_only_one(&self, line: Option<&mut Line>) -> Result<(), StoreError> {
-        let (claim, statement) = {
-            let waiting = self.waiting.lock();
-            let mut unheard = waiting.iter().filter(|(_, wait)| wait.heard.is_none());
-            let (Some((claim, wait)), None) = (unheard.next(), unheard.next()) else {
-                return Ok(());
-            };
-            if !wait.whole {
-                return Ok(());
-            }
-            let which = those([(claim, wait)].into_iter());
-            let make_sure = "until_us = until_us + 1, token = LAST_INSERT_ID(token)";
-            (*claim, format!("UPDATE lockstep_lock SET {make_sure} WHERE {which}"))
-        };
-        let Some(line) = line else { return Ok(()) };
-        if let Some(token) = line.change(statement).await? {
-            self.hear(claim, Token::new(token));
-        }
-        Ok(())
     }
 
     fn hear(&self, claim: ClaimId, token: Token) {
@@ -319,27 +296,36 @@ impl Ear {
 
     /// Looks which of those who wait were granted what they wait for, and waits if none was.
     /// `None` if nobody waits.
-    fn statement(&self) -> Option<String> {
+    fn statement(&self) -> Option<Statement> {
         let mut waiting = self.waiting.lock();
         let now = Instant::now();
         waiting.retain(|_, wait| now < wait.until);
         // Who has heard already only waits for the answer to its ask.
-        let unheard = || waiting.iter().filter(|(_, wait)| wait.heard.is_none());
-        unheard().next()?;
-        let mut looks = vec![look("lockstep_lock", unheard())];
-        let mut shares = unheard().filter(|(_, wait)| !wait.whole).peekable();
-        if shares.peek().is_some() {
-            looks.push(look("lockstep_holder", shares));
-        }
-        Some(listening(self.mark, &looks))
+        let unheard: Vec<_> = waiting.iter().filter(|(_, wait)| wait.heard.is_none()).collect();
+        (!unheard.is_empty()).then(|| listening(self.mark, &unheard))
     }
 }
 
-fn look<'a>(table: &str, waiting: impl Iterator<Item = (&'a ClaimId, &'a Wait)>) -> String {
-    format!("SELECT claim, token FROM {table} WHERE {}", those(waiting))
+impl Statement {
+    async fn run(self, conn: &mut Conn) -> Result<Reply, Error> {
+        if self.parameters.is_empty() {
+            read(conn.query_iter(self.text).await?).await
+        } else {
+            read(conn.exec_iter(self.text, self.parameters).await?).await
+        }
+    }
 }
 
-fn those<'a>(waiting: impl Iterator<Item = (&'a ClaimId, &'a Wait)>) -> String {
+/// The rows of these locks that are these claims'. For one it is a text that the server knows already;
+/// for several, which are hardly ever the same number twice, it has no parameters.
+fn those(waiting: &[(&ClaimId, &Wait)]) -> (String, Vec<Value>) {
+    let one = "lock_key = ? AND claim = ?";
+    if let [(claim, wait)] = waiting {
+        return (
+            one.to_owned(),
+            vec![wait.key.as_str().into(), rows::bytes(claim.as_u128()).into()],
+        );
+    }
     let (mut keys, mut claims) = (vec![], vec![]);
     for (claim, wait) in waiting {
         keys.push(literal(wait.key.as_bytes()));
@@ -348,17 +334,32 @@ fn those<'a>(waiting: impl Iterator<Item = (&'a ClaimId, &'a Wait)>) -> String {
     keys.sort_unstable();
     keys.dedup();
     let (keys, claims) = (keys.join(","), claims.join(","));
-    format!("lock_key IN ({keys}) AND claim IN ({claims})")
+    (format!("lock_key IN ({keys}) AND claim IN ({claims})"), vec![])
 }
 
-fn listening(mark: u128, looks: &[String]) -> String {
-    let found: Vec<String> = looks.iter().map(|look| format!("EXISTS ({look})")).collect();
-    let found = if found.is_empty() { "FALSE".to_owned() } else { found.join(" OR ") };
+/// One answer, `heard`: what [`rows::grants`] reads, or how the wait for the door ended.
+fn listening(mark: u128, waiting: &[(&ClaimId, &Wait)]) -> Statement {
+    // Whoever granted it may keep a user lock of this name (release.sql).
+    let told = "IS_USED_LOCK(CONCAT('lockstep-told-', HEX(claim), '-', HEX(token))) IS NOT NULL";
+    let grant = format!("CONCAT(HEX(claim), ' ', token, ' ', {told}, ';')");
+    let shares = waiting.iter().any(|(_, wait)| !wait.whole);
+    let tables: &[&str] = match waiting {
+        [] => &[],
+        _ if shares => &["lockstep_lock", "lockstep_holder"],
+        _ => &["lockstep_lock"],
+    };
+    let (mut looks, mut parameters) = (String::new(), vec![]);
+    for table in tables {
+        let (which, these) = those(waiting);
+        let _ = write!(
+            looks,
+            "(SELECT GROUP_CONCAT({grant} SEPARATOR '') FROM {table} WHERE {which}), "
+        );
+        parameters.extend(these);
+    }
     let wait = format!("GET_LOCK('{}', {})", door(mark), WAIT.as_secs());
-    let looks: String = looks.iter().map(|look| format!(" UNION ALL {look}")).collect();
-    format!(
-        "SELECT /* lockstep_listen {mark:032X} */ NULL AS claim, IF({found}, 0, {wait}) AS token{looks}"
-    )
+    let text = format!("SELECT /* lockstep_listen {mark:032X} */ COALESCE({looks}{wait}) AS heard");
+    Statement { text, parameters }
 }
 
 fn door(mark: u128) -> String {
@@ -380,7 +381,7 @@ pub(super) async fn hears_itself(
 ) -> Result<bool, StoreError> {
     let mark = Uuid::new_v4().as_u128();
     let mut line = Line::open(settings, connections, mark).await?;
-    let mut waiting = pin!(line.wait(listening(mark, &[])));
+    let mut waiting = pin!(line.hear(listening(mark, &[])));
     let deadline = Instant::now() + SELF_TEST;
     let heard = loop {
         match timeout(Duration::from_millis(2), &mut waiting).await {
@@ -409,11 +410,11 @@ mod tests {
             heard: None,
         };
         let waiting = [(ClaimId::from_u128(1), wait("/a")), (ClaimId::from_u128(2), wait("/a"))];
-        let look = look("t", waiting.iter().map(|(claim, wait)| (claim, wait)));
+        let waiting: Vec<_> = waiting.iter().map(|(claim, wait)| (claim, wait)).collect();
         let (one, two) = ("0".repeat(31) + "1", "0".repeat(31) + "2");
-        let expected = "SELECT claim, token FROM t WHERE lock_key IN (x'2f61')";
-        assert_eq!(look, format!("{expected} AND claim IN (x'{one}',x'{two}')"));
-        let text = listening(10, &[look]);
+        let which = format!("lock_key IN (x'2f61') AND claim IN (x'{one}',x'{two}')");
+        let Statement { text, parameters } = listening(10, &waiting);
+        assert!(text.contains(&which) && parameters.is_empty(), "{text}");
         assert!(
             text.contains(&format!("GET_LOCK('lockstep-door-{}A', 3)", "0".repeat(31))),
             "{text}"

@@ -14,7 +14,7 @@ use crate::tx::mysql as tx;
 
 /// One statement each, but for the first, whose statements end with semicolons.
 const TABLES: &str = include_str!("sql/tables.sql");
-const PROCEDURES: [&str; 11] = [
+const PROCEDURES: [&str; 13] = [
     include_str!("sql/fence.sql"),
     include_str!("sql/wake.sql"),
     include_str!("sql/add.sql"),
@@ -22,7 +22,9 @@ const PROCEDURES: [&str; 11] = [
     include_str!("sql/pass_on.sql"),
     include_str!("sql/heal.sql"),
     include_str!("sql/queued.sql"),
+    include_str!("sql/decide.sql"),
     include_str!("sql/acquire.sql"),
+    include_str!("sql/leave.sql"),
     include_str!("sql/release.sql"),
     include_str!("sql/break.sql"),
     include_str!("sql/renew.sql"),
@@ -48,9 +50,7 @@ const SEVERAL: &str = "x'00000000000000000000000000000000'";
 const NOBODY: &str = "x'ffffffffffffffffffffffffffffffff'";
 
 pub(super) fn fill(sql: &str) -> String {
-    sql.replace("{passing}", include_str!("sql/passing.sql").trim())
-        .replace("{first}", include_str!("sql/first.sql").trim())
-        .replace("{waking}", include_str!("sql/waking.sql").trim())
+    sql.replace("{first}", include_str!("sql/first.sql").trim())
         .replace("{tell}", include_str!("sql/tell.sql").trim())
         .replace("{now_us}", NOW_US)
         .replace("{statement_us}", STATEMENT_US)

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use lockstep_core::StoreError;
-use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Error, Params, Row};
+use mysql_async::prelude::{Protocol, Queryable};
+use mysql_async::{Conn, Error, Params, QueryResult, Row};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -103,7 +103,10 @@ impl Drop for Connections {
 }
 
 async fn send(conn: &mut Conn, sql: &str, parameters: Params) -> Result<Reply, Error> {
-    let mut result = conn.exec_iter(sql, parameters).await?;
+    read(conn.exec_iter(sql, parameters).await?).await
+}
+
+pub(super) async fn read<P: Protocol>(mut result: QueryResult<'_, '_, P>) -> Result<Reply, Error> {
     let rows = result.collect().await?;
     let (changed, number) = (result.affected_rows(), result.last_insert_id());
     result.drop_result().await?;

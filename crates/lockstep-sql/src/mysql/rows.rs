@@ -65,11 +65,29 @@ fn unhex(text: &str) -> Option<String> {
     String::from_utf8(bytes?).ok()
 }
 
-/// A row of the listening statement; `None` for the one that only waited.
-pub(super) fn grant(row: &Row) -> Option<(ClaimId, Token)> {
-    let claim = id(row, "claim").ok().filter(|claim| *claim != 0)?;
-    let token = u64::try_from(get::<i64>(row, "token").ok()?).ok()?;
-    Some((ClaimId::from_u128(claim), Token::new(token)))
+/// A grant that was seen.
+#[derive(Debug, PartialEq)]
+pub(super) struct Grant {
+    pub(super) claim: ClaimId,
+    pub(super) token: Token,
+    /// Whoever granted it says that it is on the disk.
+    pub(super) told: bool,
+}
+
+/// What the listening statement has found: `<claim> <token> <0 or 1>;` for each. A server may shorten
+/// a long text; what is not whole is found again.
+pub(super) fn grants(text: &str) -> Result<Vec<Grant>, StoreError> {
+    let whole = text.rfind(';').map_or("", |end| &text[..end]);
+    let grants: Option<Vec<Grant>> = whole.split(';').map(grant).collect();
+    grants.ok_or_else(|| error::foreign(format!("unknown grants {text:?}")))
+}
+
+fn grant(text: &str) -> Option<Grant> {
+    let mut words = text.split(' ');
+    let claim = ClaimId::from_u128(u128::from_str_radix(words.next()?, 16).ok()?);
+    let token = Token::new(words.next()?.parse().ok()?);
+    let told = words.next()? == "1";
+    words.next().is_none().then_some(Grant { claim, token, told })
 }
 
 /// The locks that the rows of `view.sql` describe.
@@ -106,6 +124,22 @@ fn id(row: &Row, column: &str) -> Result<u128, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn grants_are_read_and_what_was_cut_off_is_left() {
+        let grant = |claim, token, told| Grant {
+            claim: ClaimId::from_u128(claim),
+            token: Token::new(token),
+            told,
+        };
+        let (one, two) = ("0".repeat(31) + "A 7 1;", "F".repeat(32) + " 8 0;");
+        let both = [grant(10, 7, true), grant(u128::MAX, 8, false)];
+        assert_eq!(grants(&format!("{one}{two}")).unwrap(), both);
+        assert_eq!(grants(&format!("{one}{}", &two[..34])).unwrap(), both[..1]);
+        for nonsense in ["2", "", ";", "A 7;", "A 7 1 1;", "x 7 1;"] {
+            assert!(grants(nonsense).is_err(), "{nonsense}");
+        }
+    }
 
     #[test]
     fn renewals_are_read_and_nonsense_is_not() {

@@ -27,6 +27,14 @@ async fn sleepers(admin: &mut Conn, count: usize) -> Vec<u64> {
     tokio::time::timeout(PATIENCE, looking).await.expect("that many sleepers")
 }
 
+fn behind_a_proxy() -> (Proxy, Place) {
+    let url = servers::mariadb_url();
+    let address = url.split(['@', '/']).nth(3).unwrap();
+    let proxy = Proxy::start(address.parse().unwrap(), Protocol::MySql);
+    let place = Place::at(&url.replace(address, &proxy.addr().to_string()));
+    (proxy, place)
+}
+
 #[tokio::test]
 async fn a_listener_is_there_while_somebody_waits_and_no_longer() {
     let server = MariaDbServer::start().unwrap();
@@ -96,13 +104,71 @@ async fn a_door_that_nobody_keeps_is_closed_again() {
     sleepers(&mut admin, 1).await;
 }
 
+/// What makes sure that a grant is on the disk.
+fn made_sure() -> Match {
+    Match::sql("until_us = until_us + 1")
+}
+
+#[tokio::test]
+async fn a_grant_that_its_giver_vouches_for_is_heard_without_a_write() {
+    let (proxy, place) = behind_a_proxy();
+    let (holder, mut lane) = (place.lane().await, place.lane().await);
+    let (held, waiter) = (claim("job"), claim("job"));
+    holder.grant(&held).await;
+    queued(&lane.ask(&waiter).await);
+    assert_eq!(holder.give_back(&held).await, Released::Done);
+    lane.granted(&waiter).await;
+    assert_eq!(proxy.count(made_sure()), 0);
+}
+
+/// A grant that is seen may not be on the disk yet: somebody else could be given its token.
+#[tokio::test]
+async fn a_grant_that_nobody_vouches_for_is_made_sure_of_first() {
+    let (proxy, place) = behind_a_proxy();
+    let (holder, mut lane) = (place.lane().await, place.lane().await);
+    let (held, waiter) = (claim("job"), claim("job"));
+    holder.grant(&held).await;
+    queued(&lane.ask(&waiter).await);
+    let mut admin = place.admin().await;
+    let grant = "UPDATE lockstep_lock SET claim = ?, token = token + 1 WHERE lock_key = ?";
+    let row = (waiter.id.as_u128().to_be_bytes().to_vec(), format!("{}/job", place.name));
+    admin.exec_drop(grant, row).await.unwrap();
+    assert_eq!(lane.granted(&waiter).await.get(), 2);
+    assert_eq!(proxy.count(made_sure()), 1);
+}
+
+#[tokio::test]
+async fn nobody_vouches_for_a_grant_before_it_is_committed() {
+    let server = MariaDbServer::start().unwrap();
+    let place = Place::at(&server.url());
+    let mut admin = connect(&server.admin_url()).await;
+    let (holder, mut lane) = (place.lane().await, place.lane().await);
+    let (held, waiter) = (claim("job"), claim("job"));
+    holder.grant(&held).await;
+    queued(&lane.ask(&waiter).await);
+    let vouched = format!("SELECT IS_USED_LOCK('lockstep-told-{:032X}-2')", waiter.id.as_u128());
+    for stage in ["START", "FLUSH", "BLOCK_DDL", "BLOCK_COMMIT"] {
+        admin.query_drop(format!("BACKUP STAGE {stage}")).await.unwrap();
+    }
+    let giving = tokio::spawn(async move { holder.give_back(&held).await });
+    let committing = "SELECT COUNT(*) FROM information_schema.processlist \
+        WHERE user = 'lockstep' AND state = 'Waiting for backup lock'";
+    let stuck = async {
+        while admin.query_first::<i64, _>(committing).await.unwrap() != Some(1) {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, stuck).await.expect("it is about to commit");
+    assert_eq!(admin.query_first::<Option<u64>, _>(&vouched).await.unwrap(), Some(None));
+    admin.query_drop("BACKUP STAGE END").await.unwrap();
+    assert_eq!(giving.await.unwrap(), Released::Done);
+    assert_eq!(lane.granted(&waiter).await.get(), 2);
+}
+
 /// Nothing that the listener is told arrives: the waiter asks by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_whose_listener_is_deaf_is_served_all_the_same() {
-    let url = servers::mariadb_url();
-    let address = url.split(['@', '/']).nth(3).unwrap();
-    let proxy = Proxy::start(address.parse().unwrap(), Protocol::MySql);
-    let place = Place::at(&url.replace(address, &proxy.addr().to_string()));
+    let (proxy, place) = behind_a_proxy();
     let locks = Locks::open_with(Arc::new(place.store()), Options::default()).await.unwrap();
     assert!(locks.facts().push);
     let rule = proxy.rule(Match::sql("lockstep_listen"), Fault::Mute).times(1000);
@@ -162,17 +228,14 @@ async fn all_readers_that_are_let_in_together_are_told() {
 /// As behind a proxy that sends the sleep to another server: nobody finds it here.
 #[tokio::test]
 async fn where_nobody_can_be_woken_the_facts_say_so() {
-    let url = servers::mariadb_url();
-    let address = url.split(['@', '/']).nth(3).unwrap();
-    let proxy = Proxy::start(address.parse().unwrap(), Protocol::MySql);
-    let place = Place::at(&url.replace(address, &proxy.addr().to_string()));
+    let (proxy, place) = behind_a_proxy();
     let rule = proxy.rule(Match::sql("lockstep_listen"), Fault::Mute);
     let lane = place.lane().await;
     assert!(rule.fired() > 0);
     let facts = lane.store.facts();
     assert!(!facts.meets(Need::Push));
     assert!(facts.warnings.iter().any(|text| text.contains("proxy")), "{:?}", facts.warnings);
-    let keeper = Place::at(&url).store().open(None).await.unwrap();
+    let keeper = Place::new().store().open(None).await.unwrap();
     assert!(keeper.facts().meets(Need::Push));
 
     // Locks work, and nobody listens.

@@ -1,4 +1,5 @@
--- Ends the hold on a lock whose row the caller has locked, and passes it on.
+-- Ends the hold on a lock whose row the caller has locked, and grants it to the first waiter whose lease
+-- lives, and to those that fit beside it; waiters before that one are dead and forgotten.
 CREATE PROCEDURE IF NOT EXISTS lockstep_pass_on_v1(
     IN p_key VARBINARY(320), IN v_now_us BIGINT, IN p_asker BINARY(16)
 )
@@ -11,5 +12,24 @@ BEGIN
 
     SELECT turn, tail, total INTO v_turn, v_tail, v_total
       FROM lockstep_lock WHERE lock_key = p_key;
-    {passing}
+    {first}
+    IF v_seq IS NULL THEN
+        UPDATE lockstep_lock SET claim = {nobody}, turn = tail WHERE lock_key = p_key;
+    ELSE
+        DELETE FROM lockstep_waiter WHERE lock_key = p_key AND seq > v_turn AND seq <= v_seq;
+        IF v_seq >= v_tail THEN
+            -- Those who joined others may be behind the tail.
+            SELECT GREATEST(v_seq, COALESCE(MAX(seq), 0)) INTO v_tail
+              FROM lockstep_waiter WHERE lock_key = p_key;
+        END IF;
+        UPDATE lockstep_lock
+           SET token = token + 1, claim = v_next, owner = v_owner, label = v_label,
+               weight = v_weight, since_ms = v_now_us DIV 1000,
+               until_us = v_now_us + v_ttl_us, broken = NULL, turn = v_seq, tail = v_tail
+         WHERE lock_key = p_key;
+        {tell}
+        IF v_weight < v_total THEN
+            CALL lockstep_join_v1(p_key, v_now_us, p_asker);
+        END IF;
+    END IF;
 END

@@ -2,7 +2,7 @@
 CREATE PROCEDURE IF NOT EXISTS lockstep_queued_v1(
     IN p_key VARBINARY(320), IN p_place BIGINT, IN p_now_us BIGINT, IN p_claim BINARY(16),
     IN p_token BIGINT, IN p_turn BIGINT, IN p_until_us BIGINT,
-    OUT p_answer TEXT CHARACTER SET utf8mb4
+    OUT p_answer VARCHAR(100)
 )
 READS SQL DATA SQL SECURITY INVOKER
 BEGIN
