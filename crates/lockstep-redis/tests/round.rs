@@ -1,10 +1,7 @@
-//! Rounds as text: each file in `testdata/round` is a conversation with the machine, a line `> event`
-//! and under it what the machine wants done. `UPDATE=1` writes what it says now.
+//! Rounds as text: `testdata/round`, read as [`lockstep_testkit::scripts`] says; and as properties.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,97 +9,44 @@ use lockstep_core::Drift;
 use lockstep_core::time::Moment;
 use lockstep_redis::redlock::arithmetic::quorum;
 use lockstep_redis::redlock::round::{Effect, Event, Outcome, Round, Terms, Vote};
+use lockstep_testkit::scripts::{Words, replay_all};
 use proptest::prelude::*;
 
 #[test]
 fn the_machine_says_what_the_scripts_say() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/round");
-    let mut scripts: Vec<_> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    scripts.sort();
-    assert!(scripts.len() >= 8, "the scripts are gone");
-    for path in scripts {
-        let script = fs::read_to_string(&path).unwrap();
-        let said = replay(&script);
-        if std::env::var_os("UPDATE").is_some() {
-            fs::write(&path, &said).unwrap();
-            continue;
+    replay_all(&folder, || {
+        let mut machine = None;
+        move |words| {
+            let effects = if words.verb == "terms" {
+                let (round, effects) = Round::start(terms(words), words.at());
+                machine = Some(round);
+                effects
+            } else {
+                let machine = machine.as_mut().expect("a script starts with its terms");
+                machine.step(words.at(), event(words))
+            };
+            Some(show(&effects))
         }
-        assert_eq!(script, said, "{}: run with UPDATE=1 if the change is wanted", path.display());
-    }
+    });
 }
 
-/// The script again, with the machine's words under each event.
-fn replay(script: &str) -> String {
-    let mut said = String::new();
-    let mut machine = None;
-    for line in script.lines() {
-        let Some(event) = line.strip_prefix("> ") else {
-            if line.is_empty() || line.starts_with('#') {
-                writeln!(said, "{line}").unwrap();
-            }
-            continue;
-        };
-        writeln!(said, "{line}").unwrap();
-        let words = Words::parse(event);
-        let effects = if words.verb == "terms" {
-            let (round, effects) = Round::start(words.terms(), words.at());
-            machine = Some(round);
-            effects
-        } else {
-            let machine = machine.as_mut().expect("a script starts with its terms");
-            machine.step(words.at(), words.event())
-        };
-        writeln!(said, "{}", show(&effects)).unwrap();
-    }
-    said
+fn terms(words: &Words<'_>) -> Terms {
+    let min_validity = words.get("min").map_or(Duration::ZERO, |_| words.ms("min"));
+    let nodes = words.number("nodes") as usize;
+    Terms { nodes, ttl: words.ms("ttl"), drift: Drift::default(), min_validity }
 }
 
-struct Words<'a> {
-    verb: &'a str,
-    pairs: Vec<(&'a str, &'a str)>,
-}
-
-impl<'a> Words<'a> {
-    fn parse(line: &'a str) -> Self {
-        let mut words = line.split(' ');
-        let verb = words.next().unwrap();
-        Self { verb, pairs: words.map(|word| word.split_once('=').unwrap_or((word, ""))).collect() }
-    }
-
-    fn get(&self, name: &str) -> Option<&'a str> {
-        self.pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
-    }
-
-    fn number(&self, name: &str) -> u64 {
-        self.get(name).unwrap_or_else(|| panic!("{}: no {name}=", self.verb)).parse().unwrap()
-    }
-
-    fn ms(&self, name: &str) -> Duration {
-        Duration::from_millis(self.number(name))
-    }
-
-    fn at(&self) -> Moment {
-        Moment::ZERO + self.ms("at")
-    }
-
-    fn terms(&self) -> Terms {
-        let min_validity = self.get("min").map_or(Duration::ZERO, |_| self.ms("min"));
-        let nodes = self.number("nodes") as usize;
-        Terms { nodes, ttl: self.ms("ttl"), drift: Drift::default(), min_validity }
-    }
-
-    fn event(&self) -> Event {
-        let vote = match self.verb {
-            "deadline" => return Event::Deadline,
-            "granted" => Vote::Granted,
-            "refused" => Vote::Refused { left: self.ms("left"), by: self.number("by") },
-            "broken" => Vote::Broken("stuck".into()),
-            "void" => Vote::Void(self.get("why").unwrap().to_owned()),
-            verb => panic!("no event is called {verb}"),
-        };
-        Event::Answered { node: self.number("node") as usize, vote }
-    }
+fn event(words: &Words<'_>) -> Event {
+    let vote = match words.verb {
+        "deadline" => return Event::Deadline,
+        "granted" => Vote::Granted,
+        "refused" => Vote::Refused { left: words.ms("left"), by: words.number("by") },
+        "broken" => Vote::Broken("stuck".into()),
+        "void" => Vote::Void(words.get("why").unwrap().to_owned()),
+        verb => panic!("no event is called {verb}"),
+    };
+    Event::Answered { node: words.number("node") as usize, vote }
 }
 
 fn show(effects: &[Effect]) -> String {

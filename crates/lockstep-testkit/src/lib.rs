@@ -3,6 +3,7 @@
 pub mod oracle;
 pub mod proxy;
 pub mod reference;
+pub mod scripts;
 pub mod servers;
 pub mod stories;
 pub mod suite;
