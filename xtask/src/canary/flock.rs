@@ -244,13 +244,16 @@ canaries! {
         in "crates/lockstep-sql/src/tx/sql/sqlite_verify.sql", "max(token, excluded.token)" => "excluded.token",
         TX;
     "mysql-forgets-who-joins-last": "who joins a queue that empties meanwhile waits for ever",
-        in MYSQL_ACQUIRE, "AND weight = total AND turn < tail" => "AND weight = total",
+        in MYSQL_ACQUIRE, "AND weight = total AND turn < tail AND" => "AND weight = total AND",
+        MARIADB_OWN;
+    "mysql-overtaken-for-ever": "who takes a place that a later one was served before waits until the queue is empty",
+        in MYSQL_ACQUIRE, " AND turn < v_joined" => "",
         MARIADB_OWN;
     "mysql-believes-what-it-sees": "a server that crashes gives a token that was told to somebody else",
         in "crates/lockstep-sql/src/mysql/rows.rs", "let told = words.next()? == \"1\";" => "let told = words.next().is_some();",
         MARIADB_OWN;
     "mysql-vouches-too-early": "a grant is told before it is on the disk",
-        in MYSQL_RELEASE, "        COMMIT;\n" => "        DO GET_LOCK(CONCAT('lockstep-told-', HEX(v_next), '-', HEX(v_token + 1)), 0);\n        COMMIT;\n",
+        in MYSQL_RELEASE, "        SELECT TRUE AS done" => "        DO GET_LOCK(CONCAT('lockstep-told-', HEX(v_next), '-', HEX(v_token + 1)), 0);\n        SELECT TRUE AS done",
         MARIADB_OWN;
     "mysql-serves-the-dead": "a lock passes to who has left, and all wait for a ttl",
         in MYSQL_RELEASE, "v_lives_until_us > v_now_us AND" => "v_lives_until_us > 0 AND",

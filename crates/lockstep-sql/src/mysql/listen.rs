@@ -1,5 +1,5 @@
 //! The one connection of a lane that hears of grants: it waits on the server, and whoever passes a
-//! lock on interrupts that (`release.sql`).
+//! lock on interrupts that (`release.sql`, `wake.sql`).
 //!
 //! It waits in `GET_LOCK` for a name that a connection of the pool keeps: the *door*. Not in `SLEEP`:
 //! all sleeps of a MariaDB share one mutex, and an interruption that finds it taken by another
@@ -223,35 +223,41 @@ impl Ear {
                     Err(error) => Err(error),
                 },
             };
-            match heard {
-                Ok(Heard::DoorOpen) => line = None,
-                Ok(Heard::Nothing | Heard::Interrupted) => tries = 0,
-                Ok(Heard::Granted(granted)) => {
-                    tries = 0;
-                    let (told, seen): (Vec<Grant>, _) = granted.into_iter().partition(|it| it.told);
-                    told.iter().for_each(|grant| self.hear(grant.claim, grant.token));
-                    match self.is_on_the_disk(line.as_mut(), &seen).await {
-                        Ok(true) => {
-                            seen.iter().for_each(|grant| self.hear(grant.claim, grant.token))
-                        }
-                        Ok(false) => {}
-                        // What is late would be taken for the answer to something else.
-                        Err(_) => line = None,
-                    }
-                }
-                Err(error) => {
+            let heard = match heard {
+                Ok(Heard::Granted(granted)) => self.tell(line.as_mut(), granted).await,
+                Ok(Heard::DoorOpen) => {
                     line = None;
-                    tries += 1;
-                    tracing::warn!(store = error::STORE, %error, tries, "cannot listen");
-                    sleep(RECONNECT.delay(tries, Uuid::new_v4().as_u128() as u64)).await;
+                    Ok(())
                 }
-            }
+                Ok(Heard::Nothing | Heard::Interrupted) => Ok(()),
+                Err(error) => Err(error),
+            };
+            tries = match heard {
+                Ok(()) => 0,
+                Err(error) => {
+                    // Also because what is late would be taken for the answer to something else.
+                    line = None;
+                    tracing::warn!(store = error::STORE, %error, tries, "cannot listen");
+                    let random = Uuid::new_v4().as_u128() as u64;
+                    sleep(RECONNECT.delay(tries + 1, random)).await;
+                    tries + 1
+                }
+            };
         }
     }
 
+    /// Tells of those that somebody vouches for, and makes sure of the others first.
+    async fn tell(&self, line: Option<&mut Line>, granted: Vec<Grant>) -> Result<(), StoreError> {
+        let (sure, seen): (Vec<Grant>, _) = granted.into_iter().partition(|grant| grant.told);
+        sure.iter().for_each(|grant| self.hear(grant.claim, grant.token));
+        if self.is_on_the_disk(line, &seen).await? {
+            seen.iter().for_each(|grant| self.hear(grant.claim, grant.token));
+        }
+        Ok(())
+    }
+
     /// InnoDB shows a commit to others before it is on the disk, and a crash of the server in between
-    /// takes it back: somebody else would get the same token. Whoever grants wakes us only
-    /// afterwards, but a look may come at any time. So where nobody tells us that it is there, a
+    /// takes it back: somebody else would get the same token. So where nobody vouches for it, a
     /// change of our own, the smallest there is, is committed behind what was seen.
     async fn is_on_the_disk(
         &self,

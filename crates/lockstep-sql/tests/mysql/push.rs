@@ -1,15 +1,19 @@
 //! Being told: by an interrupted sleep, and what happens where that cannot be.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockstep_lock::store::{Connect, Release, Released};
 use lockstep_lock::{Locks, Need, Options, Share, Signal};
 use lockstep_testkit::proxy::{Fault, Match, Protocol, Proxy};
-use lockstep_testkit::servers::{self, MariaDbServer};
+use lockstep_testkit::servers::{self, MariaDbOptions, MariaDbServer};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 
 use crate::support::{PATIENCE, Place, claim, connect, queued};
+
+/// Long enough for what must not happen to happen.
+const QUIET: Duration = Duration::from_millis(300);
 
 const ASLEEP: &str = "SELECT id FROM information_schema.processlist \
     WHERE info LIKE 'SELECT /* lockstep_listen %' AND state = 'User lock'";
@@ -21,14 +25,13 @@ async fn sleepers(admin: &mut Conn, count: usize) -> Vec<u64> {
             if found.len() == count {
                 return found;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     tokio::time::timeout(PATIENCE, looking).await.expect("that many sleepers")
 }
 
-fn behind_a_proxy() -> (Proxy, Place) {
-    let url = servers::mariadb_url();
+fn behind_a_proxy(url: &str) -> (Proxy, Place) {
     let address = url.split(['@', '/']).nth(3).unwrap();
     let proxy = Proxy::start(address.parse().unwrap(), Protocol::MySql);
     let place = Place::at(&url.replace(address, &proxy.addr().to_string()));
@@ -111,11 +114,15 @@ fn made_sure() -> Match {
 
 #[tokio::test]
 async fn a_grant_that_its_giver_vouches_for_is_heard_without_a_write() {
-    let (proxy, place) = behind_a_proxy();
+    let server = MariaDbServer::start().unwrap();
+    let (proxy, place) = behind_a_proxy(&server.url());
+    let mut admin = connect(&server.admin_url()).await;
     let (holder, mut lane) = (place.lane().await, place.lane().await);
     let (held, waiter) = (claim("job"), claim("job"));
     holder.grant(&held).await;
     queued(&lane.ask(&waiter).await);
+    // Who looks while the giver is about to vouch makes sure by itself.
+    sleepers(&mut admin, 1).await;
     assert_eq!(holder.give_back(&held).await, Released::Done);
     lane.granted(&waiter).await;
     assert_eq!(proxy.count(made_sure()), 0);
@@ -124,7 +131,7 @@ async fn a_grant_that_its_giver_vouches_for_is_heard_without_a_write() {
 /// A grant that is seen may not be on the disk yet: somebody else could be given its token.
 #[tokio::test]
 async fn a_grant_that_nobody_vouches_for_is_made_sure_of_first() {
-    let (proxy, place) = behind_a_proxy();
+    let (proxy, place) = behind_a_proxy(&servers::mariadb_url());
     let (holder, mut lane) = (place.lane().await, place.lane().await);
     let (held, waiter) = (claim("job"), claim("job"));
     holder.grant(&held).await;
@@ -137,43 +144,62 @@ async fn a_grant_that_nobody_vouches_for_is_made_sure_of_first() {
     assert_eq!(proxy.count(made_sure()), 1);
 }
 
-#[tokio::test]
-async fn nobody_vouches_for_a_grant_before_it_is_committed() {
-    let server = MariaDbServer::start().unwrap();
+/// Others can see a commit before it is on the disk, and a procedure may go on behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_vouches_for_a_grant_before_it_is_on_the_disk() {
+    // The server's own statistics would stop with the disk, and everybody with them.
+    let settings = vec![("innodb-stats-persistent".to_owned(), "OFF".to_owned())];
+    let options = MariaDbOptions { stoppable_disk: true, settings, ..MariaDbOptions::default() };
+    let server = MariaDbServer::start_with(options).unwrap();
     let place = Place::at(&server.url());
     let mut admin = connect(&server.admin_url()).await;
+    admin.query_drop("CREATE TABLE forced (n INT)").await.unwrap();
     let (holder, mut lane) = (place.lane().await, place.lane().await);
     let (held, waiter) = (claim("job"), claim("job"));
     holder.grant(&held).await;
     queued(&lane.ask(&waiter).await);
-    let vouched = format!("SELECT IS_USED_LOCK('lockstep-told-{:032X}-2')", waiter.id.as_u128());
-    for stage in ["START", "FLUSH", "BLOCK_DDL", "BLOCK_COMMIT"] {
-        admin.query_drop(format!("BACKUP STAGE {stage}")).await.unwrap();
+    sleepers(&mut admin, 1).await;
+    server.stop_disk().unwrap();
+    // One waits for the disk and one for its turn; whoever commits then need not wait at all.
+    let mut forcing = vec![];
+    for number in 0..2 {
+        let mut other = place.admin().await;
+        let force = format!("INSERT INTO forced VALUES ({number})");
+        forcing.push(tokio::spawn(async move { other.query_drop(force).await }));
+        tokio::time::sleep(QUIET).await;
     }
+    assert!(!forcing.iter().any(|task| task.is_finished()), "the disk stands still");
     let giving = tokio::spawn(async move { holder.give_back(&held).await });
-    let committing = "SELECT COUNT(*) FROM information_schema.processlist \
-        WHERE user = 'lockstep' AND state = 'Waiting for backup lock'";
-    let stuck = async {
-        while admin.query_first::<i64, _>(committing).await.unwrap() != Some(1) {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    let row = format!("SELECT HEX(claim) FROM lockstep_lock WHERE lock_key = '{}/job'", place.name);
+    let granted = format!("{:032X}", waiter.id.as_u128());
+    let seen = async {
+        while admin.query_first::<String, _>(&row).await.unwrap().as_ref() != Some(&granted) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, stuck).await.expect("it is about to commit");
+    tokio::time::timeout(PATIENCE, seen).await.expect("it can be seen");
+    tokio::time::sleep(QUIET).await;
+    let vouched = format!("SELECT IS_USED_LOCK('lockstep-told-{granted}-2')");
     assert_eq!(admin.query_first::<Option<u64>, _>(&vouched).await.unwrap(), Some(None));
-    admin.query_drop("BACKUP STAGE END").await.unwrap();
+    assert!(lane.signals.try_recv().is_err(), "nobody is told");
+
+    server.resume_disk().unwrap();
     assert_eq!(giving.await.unwrap(), Released::Done);
     assert_eq!(lane.granted(&waiter).await.get(), 2);
+    for task in forcing {
+        task.await.unwrap().unwrap();
+    }
 }
 
 /// Nothing that the listener is told arrives: the waiter asks by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_whose_listener_is_deaf_is_served_all_the_same() {
-    let (proxy, place) = behind_a_proxy();
+    let (proxy, place) = behind_a_proxy(&servers::mariadb_url());
     let locks = Locks::open_with(Arc::new(place.store()), Options::default()).await.unwrap();
     assert!(locks.facts().push);
     let rule = proxy.rule(Match::sql("lockstep_listen"), Fault::Mute).times(1000);
     let held = locks.lock("job").await.unwrap();
-    let waiting = locks.lock("job").ttl(std::time::Duration::from_millis(1500));
+    let waiting = locks.lock("job").ttl(Duration::from_millis(1500));
     let waiter = tokio::spawn(waiting.into_future());
     proxy.wait_for(Match::sql("lockstep_listen"), 2).await;
     held.release().await.unwrap();
@@ -228,7 +254,7 @@ async fn all_readers_that_are_let_in_together_are_told() {
 /// As behind a proxy that sends the sleep to another server: nobody finds it here.
 #[tokio::test]
 async fn where_nobody_can_be_woken_the_facts_say_so() {
-    let (proxy, place) = behind_a_proxy();
+    let (proxy, place) = behind_a_proxy(&servers::mariadb_url());
     let rule = proxy.rule(Match::sql("lockstep_listen"), Fault::Mute);
     let lane = place.lane().await;
     assert!(rule.fired() > 0);

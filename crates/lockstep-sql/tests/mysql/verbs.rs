@@ -173,6 +173,58 @@ async fn who_joins_a_queue_that_empties_meanwhile_is_not_forgotten() {
     other.granted(&second).await;
 }
 
+/// Places are numbered before they are taken: a later one can be there, and served, before an earlier one.
+/// Whoever then comes with the earlier one stands where no release looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_overtaken_takes_a_new_place() {
+    for asks_again in [false, true] {
+        let place = Place::new();
+        let (one, two, mut other) = (place.lane().await, place.lane().await, place.lane().await);
+        let [holder, first, second, third] = ["job"; 4].map(claim);
+        one.grant(&holder).await;
+        queued(&two.ask(&first).await);
+        if asks_again {
+            queued(&other.ask(&second).await);
+        } else {
+            let hasty = Claim { wait: false, ..claim("job") };
+            assert_eq!(other.ask(&hasty).await, Answer::Busy, "no short way next time");
+        }
+
+        let (mut admin, mut looks, key) =
+            (place.admin().await, place.admin().await, format!("{}/job", place.name));
+        let id = |claim: &Claim| claim.id.as_u128().to_be_bytes().to_vec();
+        let mut served = admin.start_transaction(TxOpts::default()).await.unwrap();
+        let row = "SELECT claim FROM lockstep_lock WHERE lock_key = ? FOR UPDATE";
+        served.exec_drop(row, (&key,)).await.unwrap();
+        let (store, asks) = (other.store.clone(), second.clone());
+        let asking = tokio::spawn(async move {
+            if asks_again { None } else { Some(store.acquire(&asks).await.unwrap()) }
+        });
+        let places = "SELECT COUNT(*) FROM lockstep_waiter WHERE lock_key = ?";
+        let stands = async {
+            while looks.exec_first::<u64, _, _>(places, (&key,)).await.unwrap() != Some(2) {}
+        };
+        timeout(PATIENCE, stands).await.expect("it stands without the lock's row");
+        // The first becomes the third, behind the second; and whoever was between has been served.
+        let behind = "UPDATE lockstep_waiter SET seq = seq + 1000000, claim = ? WHERE claim = ?";
+        served.exec_drop(behind, (id(&third), id(&first))).await.unwrap();
+        let overtaken = "UPDATE lockstep_lock AS l JOIN lockstep_waiter AS w ON w.claim = ? \
+            JOIN lockstep_waiter AS t ON t.claim = ? SET l.turn = w.seq, l.tail = t.seq \
+            WHERE l.lock_key = ?";
+        served.exec_drop(overtaken, (id(&second), id(&third), &key)).await.unwrap();
+        served.commit().await.unwrap();
+
+        let answer = asking.await.unwrap();
+        let answer = if asks_again { other.ask(&second).await } else { answer.unwrap() };
+        assert_eq!(queued(&answer), 1, "the third is ahead of it; again: {asks_again}");
+        assert_eq!(one.give_back(&holder).await, Released::Done);
+        assert_eq!(two.give_back(&third).await, Released::Done);
+        other.granted(&second).await;
+        assert_eq!(other.give_back(&second).await, Released::Done);
+        assert_eq!(looks.exec_first::<u64, _, _>(places, (&key,)).await.unwrap(), Some(0));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_contention_nobody_is_forgotten_and_every_token_is_used_once() {
     const LANES: usize = 8;

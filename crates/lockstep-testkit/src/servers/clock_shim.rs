@@ -41,18 +41,7 @@ pub struct ClockShim {
 impl ClockShim {
     /// Compiles the shim into this folder.
     pub fn build(folder: &Path) -> Result<ClockShim> {
-        let source = folder.join("clock_shim.c");
-        let so = folder.join("clock_shim.so");
-        fs::write(&source, SOURCE)?;
-        let output = Command::new(programs::find("cc")?)
-            .args(["-shared", "-fPIC", "-O2", "-o"])
-            .args([&so, &source])
-            .output()
-            .context("cannot run the C compiler")?;
-        if !output.status.success() {
-            bail!("the clock shim does not compile:\n{}", String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(ClockShim { so })
+        Ok(ClockShim { so: compile(folder, "clock_shim", SOURCE)? })
     }
 
     /// A clock, right at first, that lives in this file.
@@ -68,6 +57,21 @@ impl ClockShim {
         clock.set(0)?;
         Ok(clock)
     }
+}
+
+/// Makes a shared object for `LD_PRELOAD` of C text.
+pub(super) fn compile(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    let (source, so) = (folder.join(format!("{name}.c")), folder.join(format!("{name}.so")));
+    fs::write(&source, text)?;
+    let output = Command::new(programs::find("cc")?)
+        .args(["-shared", "-fPIC", "-O2", "-o"])
+        .args([&so, &source])
+        .output()
+        .context("cannot run the C compiler")?;
+    if !output.status.success() {
+        bail!("{name}.c does not compile:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(so)
 }
 
 /// How far the wall clock of a server is from the truth. Several servers may share one.

@@ -13,11 +13,13 @@ use rustix::process::Pid;
 use super::account::Account;
 use super::ports::on_a_free_port;
 use super::process::{Folder, Home, Launch, Process, Running};
-use super::{TlsFiles, procfs};
+use super::{TlsFiles, clock_shim, procfs};
 
 /// The user, its password and the database that are there from the start.
 const NAME: &str = "lockstep";
 const ACCOUNT: Account = Account { user: "mysql", server: "MariaDB" };
+/// The file that stops the disk while it is there.
+const DISK_GATE: &str = "disk-gate";
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// How to start a [`MariaDbServer`].
@@ -27,6 +29,8 @@ pub struct MariaDbOptions {
     pub settings: Vec<(String, String)>,
     /// Offers TLS with these files; clients may still do without.
     pub tls: Option<TlsFiles>,
+    /// Its disk can be stopped; see [`MariaDbServer::stop_disk`].
+    pub stoppable_disk: bool,
     /// Where its data are.
     pub home: Home,
 }
@@ -40,7 +44,7 @@ pub struct MariaDbServer {
     process: Process,
     launch: Launch,
     port: u16,
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl MariaDbServer {
@@ -75,6 +79,10 @@ impl MariaDbServer {
                 "--debug-gdb",
             ]);
         base.detached = options.home.is_detached();
+        if options.stoppable_disk {
+            let shim = clock_shim::compile(home, "disk_shim", include_str!("disk_shim.c"))?;
+            base = base.env("LD_PRELOAD", shim).env("LOCKSTEP_DISK_GATE", home.join(DISK_GATE));
+        }
         if let Some(files) = &options.tls {
             base = base.args(tls_settings(home, files)?);
         }
@@ -85,7 +93,7 @@ impl MariaDbServer {
             Ok((launch, process, port))
         })
         .context("cannot start MariaDB")?;
-        Ok(MariaDbServer { process, launch, port, _folder: folder })
+        Ok(MariaDbServer { process, launch, port, folder })
     }
 
     /// Where clients connect: `mysql://lockstep:lockstep@127.0.0.1:PORT/lockstep`.
@@ -128,6 +136,16 @@ impl MariaDbServer {
         self.process.kill()?;
         self.process = self.launch.start(|pid| is_ready(pid, self.port))?;
         Ok(())
+    }
+
+    /// From now on nothing reaches the disk, and whoever forces something to it waits.
+    pub fn stop_disk(&self) -> Result<()> {
+        fs::write(self.folder.path.join(DISK_GATE), "").context("cannot stop the disk")
+    }
+
+    /// Lets a stopped disk go on.
+    pub fn resume_disk(&self) -> Result<()> {
+        fs::remove_file(self.folder.path.join(DISK_GATE)).context("cannot let the disk go on")
     }
 
     /// Gives up the handle and leaves the server running. Only of use with [`Home::at`] and

@@ -39,7 +39,7 @@ whole: BEGIN
         IF p_wait <> 1 THEN
             SELECT seq INTO v_place FROM lockstep_waiter WHERE claim = p_claim AND lock_key = p_key;
         END IF;
-        IF v_place IS NOT NULL THEN
+        IF v_place > v_turn THEN
             UPDATE lockstep_waiter
                SET until_us = v_now_us + p_ttl_us, inbox = COALESCE(p_inbox, inbox)
              WHERE lock_key = p_key AND seq = v_place AND claim = p_claim AND until_us > v_now_us;
@@ -50,11 +50,11 @@ whole: BEGIN
                 SELECT v_answer AS answer;
                 LEAVE whole;
             END IF;
-        ELSEIF v_turn < v_tail AND v_total = p_total THEN
+        ELSEIF v_place IS NULL AND v_turn < v_tail AND v_total = p_total THEN
             -- Others wait, so whoever gives the lock back looks at the queue. To stand at its end
             -- without the lock's row, which would stay locked until this is on the disk; and then to
             -- look, behind whoever has that row now, whether others still wait: if so, a later
-            -- release is bound to see this place.
+            -- release is bound to see this place, unless who took a later one has overtaken us already.
             INSERT IGNORE INTO lockstep_waiter
                 (lock_key, claim, owner, label, weight, inbox, ttl_us, since_ms, until_us)
             VALUES (p_key, p_claim, p_owner, p_label, p_weight, p_inbox, p_ttl_us,
@@ -66,7 +66,7 @@ whole: BEGIN
                   INTO v_token, v_turn, v_until_us, v_now_us
                   FROM lockstep_lock
                  WHERE lock_key = p_key AND claim NOT IN (p_claim, {nobody})
-                   AND weight = total AND turn < tail
+                   AND weight = total AND turn < tail AND turn < v_joined
                   LOCK IN SHARE MODE;
                 IF v_until_us > v_now_us AND v_joined - v_turn <= 100 THEN
                     -- As in lockstep_queued_v1, where the queue cannot be long.

@@ -93,12 +93,14 @@ BEGIN
             LEAVE decided;
         END IF;
 
-        -- A place whose lease has run out is lost, and the claim goes to the end.
+        -- A place whose lease has run out is lost, and so is one that a later one was served before:
+        -- nobody looks there. The claim goes to the end.
         SELECT seq INTO v_place FROM lockstep_waiter WHERE claim = p_claim AND lock_key = p_key;
         IF v_place IS NOT NULL THEN
             UPDATE lockstep_waiter
                SET until_us = v_now_us + p_ttl_us, inbox = COALESCE(p_inbox, inbox)
-             WHERE lock_key = p_key AND seq = v_place AND until_us > v_now_us;
+             WHERE lock_key = p_key AND seq = v_place AND until_us > v_now_us
+               AND (seq > v_turn OR v_turn = v_tail);
             IF ROW_COUNT() = 0 THEN
                 DELETE FROM lockstep_waiter WHERE lock_key = p_key AND seq = v_place;
                 SET v_place = NULL;
