@@ -51,6 +51,7 @@ const NOBODY: &str = "x'ffffffffffffffffffffffffffffffff'";
 
 pub(super) fn fill(sql: &str) -> String {
     sql.replace("{first}", include_str!("sql/first.sql").trim())
+        .replace("{grant}", include_str!("sql/grant.sql").trim())
         .replace("{tell}", include_str!("sql/tell.sql").trim())
         .replace("{now_us}", NOW_US)
         .replace("{statement_us}", STATEMENT_US)

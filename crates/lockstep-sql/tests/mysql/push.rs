@@ -19,16 +19,22 @@ const ASLEEP: &str = "SELECT id FROM information_schema.processlist \
     WHERE info LIKE 'SELECT /* lockstep_listen %' AND state = 'User lock'";
 
 async fn sleepers(admin: &mut Conn, count: usize) -> Vec<u64> {
+    found(admin, ASLEEP, count).await
+}
+
+/// What a look finds once it finds that many.
+async fn found(admin: &mut Conn, look: &str, count: usize) -> Vec<u64> {
     let looking = async {
         loop {
-            let found: Vec<u64> = admin.query(ASLEEP).await.unwrap();
+            let found: Vec<u64> = admin.query(look).await.unwrap();
             if found.len() == count {
                 return found;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, looking).await.expect("that many sleepers")
+    let patient = tokio::time::timeout(PATIENCE, looking).await;
+    patient.unwrap_or_else(|_| panic!("not {count} of {look}"))
 }
 
 fn behind_a_proxy(url: &str) -> (Proxy, Place) {
@@ -166,22 +172,19 @@ async fn nobody_vouches_for_a_grant_before_it_is_on_the_disk() {
         let mut other = place.admin().await;
         let force = format!("INSERT INTO forced VALUES ({number})");
         forcing.push(tokio::spawn(async move { other.query_drop(force).await }));
-        tokio::time::sleep(QUIET).await;
+        let stuck = "SELECT id FROM information_schema.processlist \
+            WHERE info LIKE 'INSERT INTO forced%' AND state = 'Commit'";
+        found(&mut admin, stuck, number + 1).await;
     }
-    assert!(!forcing.iter().any(|task| task.is_finished()), "the disk stands still");
     let giving = tokio::spawn(async move { holder.give_back(&held).await });
-    let row = format!("SELECT HEX(claim) FROM lockstep_lock WHERE lock_key = '{}/job'", place.name);
     let granted = format!("{:032X}", waiter.id.as_u128());
-    let seen = async {
-        while admin.query_first::<String, _>(&row).await.unwrap().as_ref() != Some(&granted) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, seen).await.expect("it can be seen");
+    let seen = format!("SELECT token FROM lockstep_lock WHERE claim = x'{granted}'");
+    found(&mut admin, &seen, 1).await;
     tokio::time::sleep(QUIET).await;
     let vouched = format!("SELECT IS_USED_LOCK('lockstep-told-{granted}-2')");
     assert_eq!(admin.query_first::<Option<u64>, _>(&vouched).await.unwrap(), Some(None));
     assert!(lane.signals.try_recv().is_err(), "nobody is told");
+    assert!(!forcing.iter().any(|task| task.is_finished()), "the disk stands still");
 
     server.resume_disk().unwrap();
     assert_eq!(giving.await.unwrap(), Released::Done);

@@ -1,12 +1,11 @@
 //! A server whose wall clock is wrong, and jumps when told to.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::programs;
 
@@ -41,7 +40,7 @@ pub struct ClockShim {
 impl ClockShim {
     /// Compiles the shim into this folder.
     pub fn build(folder: &Path) -> Result<ClockShim> {
-        Ok(ClockShim { so: compile(folder, "clock_shim", SOURCE)? })
+        Ok(ClockShim { so: programs::compile(folder, "clock_shim", SOURCE)? })
     }
 
     /// A clock, right at first, that lives in this file.
@@ -57,21 +56,6 @@ impl ClockShim {
         clock.set(0)?;
         Ok(clock)
     }
-}
-
-/// Makes a shared object for `LD_PRELOAD` of C text.
-pub(super) fn compile(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
-    let (source, so) = (folder.join(format!("{name}.c")), folder.join(format!("{name}.so")));
-    fs::write(&source, text)?;
-    let output = Command::new(programs::find("cc")?)
-        .args(["-shared", "-fPIC", "-O2", "-o"])
-        .args([&so, &source])
-        .output()
-        .context("cannot run the C compiler")?;
-    if !output.status.success() {
-        bail!("{name}.c does not compile:\n{}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(so)
 }
 
 /// How far the wall clock of a server is from the truth. Several servers may share one.

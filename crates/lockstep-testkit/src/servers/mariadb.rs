@@ -13,7 +13,7 @@ use rustix::process::Pid;
 use super::account::Account;
 use super::ports::on_a_free_port;
 use super::process::{Folder, Home, Launch, Process, Running};
-use super::{TlsFiles, clock_shim, procfs};
+use super::{TlsFiles, procfs, programs};
 
 /// The user, its password and the database that are there from the start.
 const NAME: &str = "lockstep";
@@ -80,7 +80,7 @@ impl MariaDbServer {
             ]);
         base.detached = options.home.is_detached();
         if options.stoppable_disk {
-            let shim = clock_shim::compile(home, "disk_shim", include_str!("disk_shim.c"))?;
+            let shim = programs::compile(home, "disk_shim", include_str!("disk_shim.c"))?;
             base = base.env("LD_PRELOAD", shim).env("LOCKSTEP_DISK_GATE", home.join(DISK_GATE));
         }
         if let Some(files) = &options.tls {

@@ -3,8 +3,9 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// A program the tests run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +100,21 @@ fn newest_postgres(installed: &Path) -> Option<PathBuf> {
         })
         .max()
         .map(|(_, bin)| bin)
+}
+
+/// Makes a shared object for `LD_PRELOAD` of C text.
+pub(super) fn compile(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    let (source, so) = (folder.join(format!("{name}.c")), folder.join(format!("{name}.so")));
+    fs::write(&source, text)?;
+    let output = Command::new(find("cc")?)
+        .args(["-shared", "-fPIC", "-O2", "-o"])
+        .args([&so, &source])
+        .output()
+        .context("cannot run the C compiler")?;
+    if !output.status.success() {
+        bail!("{name}.c does not compile:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(so)
 }
 
 #[cfg(test)]

@@ -17,9 +17,8 @@ BEGIN
 
     IF v_claim = p_claim AND v_until_us > v_now_us AND NOT p_downgrade THEN
         CALL lockstep_pass_on_v1(p_key, v_now_us, NULL);
-        SELECT NULLIF(claim, {nobody}) INTO v_claim FROM lockstep_lock WHERE lock_key = p_key;
         SET v_done = TRUE;
-    ELSEIF v_claim IS NOT NULL THEN
+    ELSE
         IF v_claim = p_claim AND v_until_us > v_now_us THEN
             IF v_total = 2147483647 THEN
                 UPDATE lockstep_lock SET weight = 1 WHERE lock_key = p_key;
@@ -37,6 +36,8 @@ BEGIN
             SET v_done = ROW_COUNT() > 0;
         END IF;
         IF NOT v_done AND NOT p_downgrade THEN
+            -- Also before a lock that nobody has: a place that was taken while it became free, by a
+            -- request that got no further.
             SELECT seq, until_us INTO v_place, v_lives_until_us FROM lockstep_waiter
              WHERE claim = p_claim AND lock_key = p_key;
             IF v_place IS NOT NULL THEN
@@ -45,17 +46,11 @@ BEGIN
                 SET v_done = v_lives_until_us > v_now_us;
             END IF;
         END IF;
-        CALL lockstep_heal_v1(p_key, v_now_us, NULL);
-        SELECT NULLIF(claim, {nobody}) INTO v_claim FROM lockstep_lock WHERE lock_key = p_key;
-    ELSEIF NOT p_downgrade THEN
-        -- A place that was taken while the lock became free, by a request that got no further.
-        SELECT seq, until_us INTO v_place, v_lives_until_us FROM lockstep_waiter
-         WHERE claim = p_claim AND lock_key = p_key;
-        IF v_place IS NOT NULL THEN
-            DELETE FROM lockstep_waiter WHERE lock_key = p_key AND seq = v_place;
-            SET v_done = v_lives_until_us > v_now_us;
+        IF v_claim IS NOT NULL THEN
+            CALL lockstep_heal_v1(p_key, v_now_us, NULL);
         END IF;
     END IF;
+    SELECT NULLIF(claim, {nobody}) INTO v_claim FROM lockstep_lock WHERE lock_key = p_key;
     COMMIT;
     IF @lockstep_wake <> '' THEN
         CALL lockstep_wake_v1(@lockstep_wake);

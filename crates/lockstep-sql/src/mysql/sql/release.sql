@@ -31,16 +31,7 @@ BEGIN
        AND v_inbox IS NOT NULL THEN
         -- The next wants all of it, lives and listens.
         DELETE FROM lockstep_waiter WHERE lock_key = p_key AND seq = v_seq;
-        IF v_seq >= v_tail THEN
-            -- Those who joined others may be behind the tail.
-            SELECT GREATEST(v_seq, COALESCE(MAX(seq), 0)) INTO v_tail
-              FROM lockstep_waiter WHERE lock_key = p_key;
-        END IF;
-        UPDATE lockstep_lock
-           SET token = v_token + 1, claim = v_next, owner = v_owner, label = v_label,
-               weight = v_weight, since_ms = v_now_us DIV 1000,
-               until_us = v_now_us + v_ttl_us, broken = NULL, turn = v_seq, tail = v_tail
-         WHERE lock_key = p_key;
+        {grant}
         COMMIT;
         -- Before anybody is told: a MariaDB from 10.6 on goes on in the middle of a commit, and waits for
         -- the disk only where it sends something to its client. This is sent at once.
