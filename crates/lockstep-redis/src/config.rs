@@ -1,19 +1,13 @@
 //! From a URL to a connection's settings. A password never gets out of here in any text.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use lockstep_core::StoreError;
+use lockstep_net::Trust;
 use percent_encoding::percent_decode_str;
-use redis::io::tcp::TcpSettings;
-use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{
-    Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
-    TlsCertificates,
-};
 use url::Url;
 
 use crate::error::STORE;
@@ -46,12 +40,12 @@ pub struct Redis {
 }
 
 pub(crate) struct Config {
-    host: String,
-    port: u16,
-    tls: Tls,
-    user: Option<String>,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) tls: Option<Trust>,
+    pub(crate) user: Option<String>,
     password: Password,
-    db: u16,
+    pub(crate) db: u16,
     pub(crate) prefix: String,
     /// Whether what is held ends with the connection that listens.
     pub(crate) bound: bool,
@@ -64,13 +58,6 @@ pub(crate) enum Form {
     Lockstep(Layout),
     /// One string per lock, as everybody writes it by hand: see [`plain`](crate::plain).
     Plain,
-}
-
-enum Tls {
-    Off,
-    PublicRoots,
-    /// The certificates, PEM, that replace the public roots.
-    Own(Vec<u8>),
 }
 
 enum Password {
@@ -103,7 +90,7 @@ impl Redis {
     pub fn from_url(url: &str) -> Result<Self, StoreError> {
         let config = Config::from_url(url)?;
         // What the URL points at should be wrong now rather than at the first connection.
-        config.client()?;
+        config.password()?;
         Ok(Self { config: Arc::new(config), warned: Arc::default(), waiters: Arc::default() })
     }
 }
@@ -117,7 +104,7 @@ impl fmt::Debug for Redis {
 impl fmt::Display for Config {
     /// The URL without its secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if matches!(self.tls, Tls::Off) { "redis" } else { "rediss" };
+        let scheme = if self.tls.is_none() { "redis" } else { "rediss" };
         let layout = if matches!(self.form, Form::Plain) { "layout=plain&" } else { "" };
         write!(f, "{scheme}://{}/{}?{layout}prefix={}", self.address(), self.db, self.prefix)
     }
@@ -125,7 +112,7 @@ impl fmt::Display for Config {
 
 impl Config {
     pub(crate) fn from_url(url: &str) -> Result<Self, StoreError> {
-        let mut tls = scheme(url)?;
+        let encrypted = scheme(url)?;
         let url = parse(url)?;
         let Some(host) = url.host_str().filter(|host| !host.is_empty()) else {
             return refuse("the URL names no host: write redis://127.0.0.1:6379");
@@ -143,6 +130,7 @@ impl Config {
             given => Password::Given(given),
         };
         let mut prefix = None;
+        let mut ca_file = None;
         let mut plain = false;
         let mut bound = false;
         for (name, value) in url.query_pairs() {
@@ -164,10 +152,10 @@ impl Config {
                 "password_file" => {
                     return refuse("a password in the URL and ?password_file= exclude each other");
                 }
-                "ca_file" if matches!(tls, Tls::Off) => {
+                "ca_file" if !encrypted => {
                     return refuse("?ca_file= needs a rediss:// URL; redis:// does not use TLS");
                 }
-                "ca_file" => tls = Tls::Own(certificates(&value)?),
+                "ca_file" => ca_file = Some(value.into_owned()),
                 other => {
                     return refuse(format!("unknown parameter ?{other}=; known are: {PARAMETERS}"));
                 }
@@ -186,6 +174,7 @@ impl Config {
                 (prefix, Form::Lockstep(layout))
             }
         };
+        let tls = if encrypted { Some(trust(ca_file.as_deref())?) } else { None };
         let host = host.trim_matches(['[', ']']).to_owned();
         let port = url.port().unwrap_or(6379);
         Ok(Self { host, port, tls, user, password, db, prefix, bound, form })
@@ -199,49 +188,8 @@ impl Config {
         }
     }
 
-    /// The driver's settings. A password file is read anew each time: it may have been rotated
-    /// since the last connection.
-    pub(crate) fn client(&self) -> Result<Client, StoreError> {
-        let mut settings = RedisConnectionInfo::default()
-            .set_db(self.db.into())
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_lib_name("lockstep", env!("CARGO_PKG_VERSION"));
-        if let Some(user) = &self.user {
-            settings = settings.set_username(user);
-        }
-        if let Some(password) = self.password()? {
-            settings = settings.set_password(password);
-        }
-        // Without keepalive, a waiter would not notice that a silent peer is gone.
-        let keepalive = TcpKeepalive::new()
-            .with_time(Duration::from_secs(5))
-            .with_interval(Duration::from_secs(2));
-        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-        let connection = self
-            .driver_address()
-            .into_connection_info()
-            .map(|connection| connection.set_redis_settings(settings).set_tcp_settings(tcp));
-        let client = match &self.tls {
-            Tls::Off => connection.and_then(Client::open),
-            tls => {
-                install_crypto();
-                let root_cert = match tls {
-                    Tls::Own(pem) => Some(pem.clone()),
-                    _ => None,
-                };
-                connection.and_then(|connection| {
-                    Client::build_with_tls(
-                        connection,
-                        TlsCertificates { client_tls: None, root_cert },
-                    )
-                })
-            }
-        };
-        client.map_err(|error| StoreError::config(STORE, format!("unusable settings: {error}")))
-    }
-
-    /// The password as it is now.
-    fn password(&self) -> Result<Option<String>, StoreError> {
+    /// The password as it is now: its file may have been written anew since the last connection.
+    pub(crate) fn password(&self) -> Result<Option<String>, StoreError> {
         match &self.password {
             Password::None => Ok(None),
             Password::Given(password) => Ok(Some(password.clone())),
@@ -249,16 +197,6 @@ impl Config {
                 Ok(text) => Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned())),
                 Err(why) => refuse(format!("password_file {}: {why}", path.display())),
             },
-        }
-    }
-
-    fn driver_address(&self) -> ConnectionAddr {
-        let (host, port) = (self.host.clone(), self.port);
-        match self.tls {
-            Tls::Off => ConnectionAddr::Tcp(host, port),
-            Tls::PublicRoots | Tls::Own(_) => {
-                ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
-            }
         }
     }
 }
@@ -278,11 +216,11 @@ fn plain_prefix(prefix: String, bound: bool) -> Result<String, StoreError> {
     Ok(prefix)
 }
 
-/// What the scheme asks for; looked at first, because the URLs of clusters need not be URLs.
-fn scheme(url: &str) -> Result<Tls, StoreError> {
+/// Whether the scheme asks for TLS; looked at first, because the URLs of clusters need not be URLs.
+fn scheme(url: &str) -> Result<bool, StoreError> {
     match url.split_once("://").map_or("", |(scheme, _)| scheme) {
-        "redis" => Ok(Tls::Off),
-        "rediss" => Ok(Tls::PublicRoots),
+        "redis" => Ok(false),
+        "rediss" => Ok(true),
         "redis-sentinel" | "redis+sentinel" | "rediss-sentinel" | "rediss+sentinel" => {
             refuse("Sentinel is not supported yet: use the primary's own redis:// URL")
         }
@@ -328,21 +266,9 @@ fn decode(text: &str, what: &str) -> Result<String, StoreError> {
     }
 }
 
-fn certificates(path: &str) -> Result<Vec<u8>, StoreError> {
-    match std::fs::read(path) {
-        // The driver would take an empty file, and then trust nobody without saying why.
-        Ok(pem) if !pem.windows(17).any(|line| line == b"BEGIN CERTIFICATE") => {
-            refuse(format!("ca_file {path}: there is no PEM certificate in it"))
-        }
-        Ok(pem) => Ok(pem),
-        Err(why) => refuse(format!("ca_file {path}: {why}")),
-    }
-}
-
-/// The driver takes the process's crypto provider; a program that has chosen one keeps it.
-fn install_crypto() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Losing the race to another thread is as good.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+fn trust(ca_file: Option<&str>) -> Result<Trust, StoreError> {
+    match lockstep_net::authorities(ca_file.map(Path::new)) {
+        Ok(authorities) => Ok(lockstep_net::trust(authorities)),
+        Err(why) => refuse(format!("ca_file {}: {why}", ca_file.unwrap_or_default())),
     }
 }

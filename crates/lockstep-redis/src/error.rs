@@ -3,25 +3,26 @@
 use lockstep_core::{Effect, ErrorKind, StoreError};
 use redis::{RedisError, ServerError};
 
+use crate::line::Failure;
+
 /// This store's name in errors and facts.
 pub(crate) const STORE: &str = "redis";
 
 /// A connection could not be made; nothing of ours was sent. `secret` is struck out of what
 /// the server said: old servers repeat the arguments of commands they do not know.
 pub(crate) fn unreachable(error: RedisError, address: &str, secret: Option<&str>) -> StoreError {
-    use redis::ErrorKind::{AuthenticationFailed, Io, Parse, RESP3NotSupported};
+    use redis::ErrorKind::{Io, Parse};
 
     let told = match secret {
         Some(secret) if !secret.is_empty() => error.to_string().replace(secret, "…"),
         _ => error.to_string(),
     };
-    let says = |words: &str| told.contains(words);
+    let original = error.to_string();
+    let says = |words: &str| original.contains(words);
     let (kind, message) = match error.kind() {
-        RESP3NotSupported => too_old(address),
         Parse => {
             (ErrorKind::Config, format!("{address} does not answer like Redis: check the URL"))
         }
-        AuthenticationFailed => denied(address, "it refused the password"),
         Io if says("invalid peer certificate") => (
             ErrorKind::Config,
             format!(
@@ -70,13 +71,13 @@ pub(crate) fn unreachable(error: RedisError, address: &str, secret: Option<&str>
     StoreError::new(STORE, kind, Effect::None, message)
 }
 
-/// A request was handed to a connection that then failed or stayed silent.
-pub(crate) fn interrupted(error: RedisError, address: &str) -> StoreError {
-    let message = match error.is_timeout() {
-        true => format!("{address} did not answer in time"),
-        false => format!("the connection to {address} was lost"),
+/// A request has no answer.
+pub(crate) fn interrupted(failure: Failure, address: &str) -> StoreError {
+    let message = match failure {
+        Failure::Lost => format!("the connection to {address} was lost"),
+        Failure::Silent => format!("{address} did not answer in time"),
     };
-    StoreError::new(STORE, ErrorKind::Unavailable, Effect::Unknown, message).with_source(error)
+    StoreError::new(STORE, ErrorKind::Unavailable, Effect::Unknown, message)
 }
 
 /// The server answered with an error. `key` is the key that was asked about.

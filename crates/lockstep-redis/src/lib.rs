@@ -10,15 +10,18 @@
 //! This crate knows nothing of guards, renewal schedules or deadlines, and it never retries a verb:
 //! it reconnects, and says what may have happened. Redis Cluster and Sentinel are refused.
 //!
-//! What is where: `config` reads URLs, `keys` names keys, `link` keeps one connection alive, `push`
-//! reads signals, `scan` goes through keys, `scripts/*.lua` decide, `store` and `inspect` ask them, `probe` looks at the server
+//! What is where: `config` reads URLs, `keys` names keys, `hello` makes a connection, `line` talks
+//! over it, `frame` finds where an answer ends, `link` keeps one alive, `push` reads signals, `scan` goes through keys, `scripts/*.lua` decide, `store` and `inspect` ask them, `probe` looks at the server
 //! once, `error` says what an error means. [`fence`] is for writes of users.
 
 mod config;
 mod error;
 pub mod fence;
+mod frame;
+mod hello;
 mod inspect;
 mod keys;
+mod line;
 mod link;
 mod plain;
 mod probe;

@@ -4,6 +4,7 @@
 //! waiters must hear signals again. Requests are never repeated here: one that was under way when
 //! the connection broke has an unknown outcome, and who asked decides.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,18 +12,19 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use lockstep_core::retry::Backoff;
 use lockstep_core::{Effect, ErrorKind, StoreError};
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Value};
+use redis::{Cmd, Value};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
 use crate::config::Config;
 use crate::error::{self, STORE};
-use crate::push::{self, Ear};
+use crate::hello;
+use crate::line::{Line, Reply};
+use crate::push::Ear;
 
 /// How long a connection may take to be made, and an answer to come.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 const REDIAL: Backoff =
     Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(1) };
@@ -36,18 +38,12 @@ pub(crate) struct Link {
 }
 
 enum State {
-    Up(Line),
+    /// The first connection has number 1.
+    Up { number: u64, line: Arc<Line> },
     /// The first try after a loss is under way: it is worth waiting for.
     Dialing,
     /// The last try failed, like this; the next follows by itself.
     Down(ErrorKind, String),
-}
-
-/// One connection; the first has number 1.
-#[derive(Clone)]
-struct Line {
-    number: u64,
-    connection: MultiplexedConnection,
 }
 
 /// Which connections are known to be broken.
@@ -68,7 +64,7 @@ pub(crate) struct Dialer {
 
 /// What is asked of a connection before it is used; an error is as if it had not been made.
 pub(crate) type Greet =
-    Arc<dyn Fn(MultiplexedConnection) -> BoxFuture<'static, Result<(), StoreError>> + Send + Sync>;
+    Arc<dyn Fn(Arc<Line>) -> BoxFuture<'static, Result<(), StoreError>> + Send + Sync>;
 
 impl Link {
     /// Connects for the first time, on the current runtime.
@@ -76,7 +72,7 @@ impl Link {
         let breaks = Arc::new(Breaks::default());
         let line = dialer.dial(1, &breaks).await?;
         let address = dialer.config.address();
-        let (tell, state) = watch::channel(State::Up(line));
+        let (tell, state) = watch::channel(State::Up { number: 1, line });
         let redialer =
             tokio::spawn(redial(dialer, Arc::clone(&breaks), tell, false)).abort_handle();
         Ok(Self { address, state, breaks, redialer })
@@ -96,40 +92,53 @@ impl Link {
 
     /// Returns when there is a connection, or there could not be one.
     pub(crate) async fn reached(&self) -> Result<(), StoreError> {
-        self.line().await.map(drop)
+        self.settled().await
     }
 
     /// Whether there is a connection, as far as is known.
     pub(crate) fn is_up(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Up(line) if !self.breaks.has(line.number))
+        matches!(&*self.state.borrow(), State::Up { number, .. } if !self.breaks.has(*number))
     }
 
     /// Sends a command once. The server's refusals are answers, not errors.
     pub(crate) async fn call(&self, command: &Cmd) -> Result<Value, StoreError> {
-        let Line { number, mut connection } = self.line().await?;
-        connection.send_packed_command(command).await.map_err(|error| {
+        let (number, reply) = match self.try_send(command) {
+            Some(sent) => sent,
+            None => {
+                self.settled().await?;
+                let gone = || self.unreachable("was reached again and lost at once");
+                self.try_send(command).ok_or_else(gone)?
+            }
+        };
+        reply.within(PATIENCE).await.map_err(|failure| {
             // A silent connection is given up as well: nothing tells it from one that a firewall
             // has forgotten, which would stay silent for a quarter of an hour.
             self.breaks.note(number);
-            error::interrupted(error, &self.address)
+            error::interrupted(failure, &self.address)
         })
     }
 
-    async fn line(&self) -> Result<Line, StoreError> {
-        if let State::Up(line) = &*self.state.borrow()
-            && !self.breaks.has(line.number)
-        {
-            return Ok(line.clone());
+    /// Sends a command if there is a connection; its number is told as well.
+    fn try_send(&self, command: &Cmd) -> Option<(u64, Reply)> {
+        match &*self.state.borrow() {
+            State::Up { number, line } if !self.breaks.has(*number) => {
+                Some((*number, line.send(command)?))
+            }
+            _ => None,
         }
+    }
+
+    /// Returns when there is a connection, or there could not be one.
+    async fn settled(&self) -> Result<(), StoreError> {
         let settled = |state: &State| match state {
-            State::Up(line) => !self.breaks.has(line.number),
+            State::Up { number, .. } => !self.breaks.has(*number),
             State::Dialing => false,
             State::Down(..) => true,
         };
         let mut state = self.state.clone();
         let outcome = tokio::time::timeout(PATIENCE, state.wait_for(settled)).await;
         match outcome.as_ref().map(|state| state.as_deref()) {
-            Ok(Ok(State::Up(line))) => Ok(line.clone()),
+            Ok(Ok(State::Up { .. })) => Ok(()),
             Ok(Ok(State::Down(kind, message))) => {
                 Err(StoreError::new(STORE, *kind, Effect::None, message))
             }
@@ -164,32 +173,21 @@ impl Breaks {
 }
 
 impl Dialer {
-    async fn dial(&self, number: u64, breaks: &Arc<Breaks>) -> Result<Line, StoreError> {
-        let client = self.config.client()?;
-        let settings = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(Some(PATIENCE))
-            .set_pipeline_buffer_size(1024)
-            .set_push_sender(push::receiver(self.ear.clone(), Arc::clone(breaks), number));
-        let failed = |error| {
-            let secret = client.get_connection_info().redis_settings().password();
-            error::unreachable(error, &self.config.address(), secret)
-        };
-        let mut connection =
-            client.get_multiplexed_async_connection_with_config(&settings).await.map_err(failed)?;
-        match &self.ear {
-            Ear::Deaf => {}
-            Ear::Channel { channel, .. } => connection.subscribe(channel).await.map_err(failed)?,
-            Ear::Changes(changes) => {
-                let answer = connection.send_packed_command(&push::listen(changes.own)).await;
-                let refused = matches!(answer.map_err(failed)?, Value::ServerError(_));
-                changes.told.store(!refused, Ordering::Relaxed);
-            }
-        }
+    async fn dial(&self, number: u64, breaks: &Arc<Breaks>) -> Result<Arc<Line>, StoreError> {
+        let password = self.config.password()?;
+        let made = hello::connect(&self.config, password.as_deref(), &self.ear);
+        let made = tokio::time::timeout(PATIENCE, made).await;
+        let made = made.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+        let socket = made.map_err(|error| {
+            error::unreachable(error, &self.config.address(), password.as_deref())
+        })?;
+        let breaks = Arc::clone(breaks);
+        let line =
+            Arc::new(Line::start(socket, self.ear.clone(), PATIENCE, move || breaks.note(number)));
         if let Some(greet) = &self.greet {
-            greet(connection.clone()).await?;
+            greet(Arc::clone(&line)).await?;
         }
-        Ok(Line { number, connection })
+        Ok(line)
     }
 }
 
@@ -216,7 +214,7 @@ async fn redial(dialer: Dialer, breaks: Arc<Breaks>, tell: watch::Sender<State>,
                 }
             }
         };
-        tell.send_replace(State::Up(line));
+        tell.send_replace(State::Up { number, line });
         // Before the first connection there was nothing to be heard.
         if !std::mem::take(&mut first) {
             dialer.ear.missed();

@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockstep_core::Token;
 use lockstep_lock::{Inbox, Signal};
-use redis::{Cmd, PushInfo, PushKind, Value};
-
-use crate::link::Breaks;
+use redis::{Cmd, PushKind, Value};
 
 /// What a connection is listened to for.
 #[derive(Clone)]
@@ -40,6 +38,21 @@ pub(crate) enum Changed<'a> {
 }
 
 impl Ear {
+    /// The server has said something unasked.
+    pub(crate) fn hear(&self, kind: &PushKind, data: &[Value]) {
+        match (kind, self) {
+            (PushKind::Message, Self::Channel { inbox, .. }) => {
+                if let Some(signal) = read(data) {
+                    inbox.deliver(signal);
+                }
+            }
+            (PushKind::Invalidate, Self::Changes(changes)) => {
+                changed(data).for_each(|changed| (changes.hear)(changed));
+            }
+            _ => {}
+        }
+    }
+
     /// What was said may have been missed.
     pub(crate) fn missed(&self) {
         match self {
@@ -65,30 +78,6 @@ pub(crate) fn listen(own: bool) -> Cmd {
         listen.arg("NOLOOP");
     }
     listen
-}
-
-/// What connection number `number` does with pushes: signals go straight to who listens, from the
-/// task that reads the socket, and the end of the connection is noted.
-pub(crate) fn receiver(
-    ear: Ear,
-    breaks: Arc<Breaks>,
-    number: u64,
-) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static {
-    move |push| {
-        match (push.kind, &ear) {
-            (PushKind::Message, Ear::Channel { inbox, .. }) => {
-                if let Some(signal) = read(&push.data) {
-                    inbox.deliver(signal);
-                }
-            }
-            (PushKind::Invalidate, Ear::Changes(changes)) => {
-                changed(&push.data).for_each(|changed| (changes.hear)(changed));
-            }
-            (PushKind::Disconnection, _) => breaks.note(number),
-            _ => {}
-        }
-        Ok(())
-    }
 }
 
 /// Reads `[keys]`, or `[nothing]` when the whole database was emptied.

@@ -21,5 +21,7 @@ mod reference;
 mod shared;
 #[path = "it/support.rs"]
 mod support;
+#[path = "it/tls.rs"]
+mod tls;
 #[path = "it/verbs.rs"]
 mod verbs;

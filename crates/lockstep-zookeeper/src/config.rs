@@ -3,15 +3,13 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_core::StoreError;
+use lockstep_net::Trust;
 use percent_encoding::percent_decode_str;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::OnceCell;
 
 use crate::client::wire::Acl;
@@ -187,7 +185,7 @@ impl Config {
         if chroot.split('/').skip(1).any(|part| part.is_empty() || part == "." || part == "..") {
             return refuse("the path of the URL is a ZooKeeper path, like /shop/locks");
         }
-        let tls = if secure { Some(trusting(ca.as_deref())?) } else { None };
+        let tls = if secure { Some(trust(ca.as_deref())?) } else { None };
         let names = Names { layout, root: format!("{chroot}/{prefix}") };
         Ok(Self { servers: servers.into(), tls, user, password, chroot, prefix, names })
     }
@@ -251,27 +249,9 @@ fn decode(text: &str) -> Result<String, StoreError> {
     }
 }
 
-/// Whom a TLS connection trusts.
-fn trusting(ca_file: Option<&str>) -> Result<Arc<ClientConfig>, StoreError> {
-    let mut roots = RootCertStore::empty();
-    match ca_file {
-        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-        Some(path) => {
-            let unusable =
-                |why: String| StoreError::config(STORE, format!("ca_file {path}: {why}"));
-            let pem = std::fs::read(path).map_err(|why| unusable(why.to_string()))?;
-            for certificate in CertificateDer::pem_slice_iter(&pem) {
-                let certificate = certificate.map_err(|why| unusable(why.to_string()))?;
-                roots.add(certificate).map_err(|why| unusable(why.to_string()))?;
-            }
-            if roots.is_empty() {
-                return Err(unusable("there is no PEM certificate in it".to_owned()));
-            }
-        }
+fn trust(ca_file: Option<&str>) -> Result<Trust, StoreError> {
+    match lockstep_net::authorities(ca_file.map(Path::new)) {
+        Ok(authorities) => Ok(lockstep_net::trust(authorities)),
+        Err(why) => refuse(format!("ca_file {}: {why}", ca_file.unwrap_or_default())),
     }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|why| StoreError::config(STORE, format!("no TLS here: {why}")))?;
-    Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
 }

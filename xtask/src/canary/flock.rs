@@ -63,6 +63,7 @@ const SHARED_LUA: &str = "crates/lockstep-redis/src/scripts/shared.lua";
 const ACQUIRE_LUA: &str = "crates/lockstep-redis/src/scripts/acquire.lua";
 const RENEW_LUA: &str = "crates/lockstep-redis/src/scripts/renew.lua";
 const RELEASE_LUA: &str = "crates/lockstep-redis/src/scripts/release.lua";
+const REDIS_LINE: &str = "crates/lockstep-redis/src/line.rs";
 const REDLOCK_ROUND: &str = "crates/lockstep-redis/src/redlock/round.rs";
 const REDLOCK_STANDING: &str = "crates/lockstep-redis/src/redlock/standing.rs";
 const PLAIN_SET: &str = "crates/lockstep-redis/src/plain/set.lua";
@@ -171,6 +172,15 @@ canaries! {
     "redlock-counts-what-it-brings-back": "a renewal counts a node that may have voted for others meanwhile",
         in "crates/lockstep-redis/src/redlock/renew.rs", "tally.gone += 1;" => "tally.extended += 1;",
         REDLOCK;
+    "redis-line-forgets-the-rest": "of a request larger than the socket takes at once, only the beginning arrives",
+        in REDIS_LINE, "self.unsent.drain(..written);" => "self.unsent.drain(..);\n            let _ = written;",
+        REDIS_UNITS;
+    "redis-line-answers-anybody": "an answer that nobody asked for is taken for the next one's",
+        in REDIS_LINE, "None => return unasked()," => "None => {}",
+        REDIS_UNITS;
+    "redis-line-breaks-silently": "who waits on a connection that broke waits until its patience ends",
+        in REDIS_LINE, "out.waiting.clear();" => "",
+        REDIS_UNITS;
     "redis-release-without-owner-check": "a late holder deletes its successor's lock",
         in RELEASE_LUA, "string.sub(row, 1, 33) == 'h' .. me and " => "",
         REDIS;

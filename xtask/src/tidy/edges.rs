@@ -9,14 +9,15 @@ use crate::workspace::cargo;
 const TESTKIT: &str = "lockstep-testkit";
 
 /// What a crate may see of the others. Tests may see more: development dependencies are free.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("lockstep-core", &[]),
     ("lockstep-lock", &["lockstep-core"]),
-    ("lockstep-sql", &["lockstep-core", "lockstep-lock"]),
+    ("lockstep-net", &[]),
+    ("lockstep-sql", &["lockstep-core", "lockstep-lock", "lockstep-net"]),
     ("lockstep-sqlx", &["lockstep-sql"]),
-    ("lockstep-redis", &["lockstep-core", "lockstep-lock"]),
+    ("lockstep-redis", &["lockstep-core", "lockstep-lock", "lockstep-net"]),
     ("lockstep-etcd", &["lockstep-core", "lockstep-lock"]),
-    ("lockstep-zookeeper", &["lockstep-core", "lockstep-lock"]),
+    ("lockstep-zookeeper", &["lockstep-core", "lockstep-lock", "lockstep-net"]),
     (
         "lockstep-kit",
         &[

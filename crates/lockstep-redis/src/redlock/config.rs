@@ -69,7 +69,7 @@ impl Redlock {
         let config = Settings::from_url(url)?;
         // What the URL points at should be wrong now rather than at the first connection.
         for node in &config.nodes {
-            node.client().map_err(named)?;
+            node.password().map_err(named)?;
         }
         Ok(Self::with(config))
     }

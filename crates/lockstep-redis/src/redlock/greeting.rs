@@ -1,13 +1,16 @@
 //! What a node is asked on every new connection, before it is asked for anything else.
 
+use std::sync::Arc;
+
 use lockstep_core::time::Clock;
 use lockstep_core::{Effect, ErrorKind, StoreError};
 use lockstep_lock::clock::SystemClock;
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Value};
 
 use super::config::STORE;
 use super::standing::{Fsync, Greeting, Reading};
+use crate::line::Line;
+use crate::link::PATIENCE;
 use crate::probe;
 
 /// Who the node is, and what is worth knowing about it.
@@ -15,14 +18,14 @@ use crate::probe;
 /// # Errors
 /// It does not say, or is no server of its own.
 pub(super) async fn ask(
-    connection: &mut MultiplexedConnection,
+    line: &Arc<Line>,
     address: &str,
 ) -> Result<(Greeting, Vec<String>), StoreError> {
     let unable = |why: String| {
         let message = format!("{address}: {why}");
         StoreError::new(STORE, ErrorKind::Unavailable, Effect::None, message)
     };
-    let info = call(connection, &redis::cmd("INFO")).await;
+    let info = call(line, &redis::cmd("INFO")).await;
     let info = info.and_then(|info| String::from_redis_value(info).ok());
     let info = info.ok_or_else(|| {
         unable("it does not answer INFO, without which its vote cannot count".into())
@@ -32,9 +35,8 @@ pub(super) async fn ask(
             "it is part of a Redis Cluster: each node must be a single server".into(),
         ));
     }
-    let fsync = fsync(connection).await;
-    let clock =
-        read_clock(connection).await.ok_or_else(|| unable("it does not tell its TIME".into()))?;
+    let fsync = fsync(line).await;
+    let clock = read_clock(line).await.ok_or_else(|| unable("it does not tell its TIME".into()))?;
     let run_id = probe::field(&info, "run_id").unwrap_or_default().to_owned();
     let uptime = probe::field(&info, "uptime_in_seconds").and_then(|text| text.parse().ok());
     let (Some(uptime), false) = (uptime, run_id.is_empty()) else {
@@ -51,9 +53,9 @@ pub(super) async fn ask(
 }
 
 /// Its clock.
-async fn read_clock(connection: &mut MultiplexedConnection) -> Option<Reading> {
+async fn read_clock(line: &Arc<Line>) -> Option<Reading> {
     let asked_at = SystemClock.now();
-    let told = call(connection, &redis::cmd("TIME")).await?;
+    let told = call(line, &redis::cmd("TIME")).await?;
     reading(asked_at, &told)
 }
 
@@ -70,14 +72,14 @@ pub(super) fn reading(asked_at: lockstep_core::time::Moment, told: &Value) -> Op
 }
 
 /// Whether every write is on disk before it is answered. What it does not tell counts as no.
-async fn fsync(connection: &mut MultiplexedConnection) -> Fsync {
+async fn fsync(line: &Arc<Line>) -> Fsync {
     // With the last one, writes are not synced while the file is rewritten.
     let wanted =
         [("appendonly", "yes"), ("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
     let mut all = Fsync::EveryWrite;
     for (name, value) in wanted {
         let mut get = redis::cmd("CONFIG");
-        let told = call(connection, get.arg("GET").arg(name)).await;
+        let told = call(line, get.arg("GET").arg(name)).await;
         let told = told.and_then(|told| <Vec<(String, String)>>::from_redis_value(told).ok());
         match told.as_deref() {
             Some([(_, told)]) if told == value => {}
@@ -88,8 +90,8 @@ async fn fsync(connection: &mut MultiplexedConnection) -> Fsync {
     all
 }
 
-async fn call(connection: &mut MultiplexedConnection, command: &Cmd) -> Option<Value> {
-    match connection.send_packed_command(command).await {
+async fn call(line: &Arc<Line>, command: &Cmd) -> Option<Value> {
+    match line.send(command)?.within(PATIENCE).await {
         Ok(Value::ServerError(_)) | Err(_) => None,
         Ok(value) => Some(value),
     }

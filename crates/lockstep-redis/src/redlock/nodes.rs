@@ -26,7 +26,7 @@ use crate::plain::node::{Lease, Node, Taken};
 use crate::push::{Changed, Changes, Ear};
 
 /// A clock that was read longer ago is read again along with the next ask. What is asked more often than
-/// this pays for the watch with a few per cent, and what is not with a few bytes in a packet that is sent anyway.
+/// this pays for the watch with a few per cent, and what is not with a few bytes more on the way.
 const FRESH: Duration = Duration::from_millis(10);
 
 /// What all lanes of one handle know.
@@ -136,10 +136,10 @@ impl Member {
             }
         };
         let (knows, named) = (Arc::clone(shared), address.clone());
-        let greet: Greet = Arc::new(move |mut connection| {
+        let greet: Greet = Arc::new(move |line| {
             let (knows, named) = (Arc::clone(&knows), named.clone());
             Box::pin(async move {
-                let (greeting, warnings) = greeting::ask(&mut connection, &named).await?;
+                let (greeting, warnings) = greeting::ask(&line, &named).await?;
                 knows.greeted(index, &greeting, warnings);
                 Ok(())
             })
@@ -160,7 +160,7 @@ impl Member {
         let node = self.index;
         let owes = self.debts.owes(&lease.value);
         let taken = if self.shared.clock_is_old(self.index, asked_at) {
-            // In the same packet, and before the ask: what it grants now, it grants by this clock.
+            // Along with the ask, and before it: what it grants now, it grants by this clock.
             match join(self.read_clock(), self.node.set_free(lease, call)).await {
                 (Ok(()), taken) => taken,
                 (Err(error), _) => Err(error),

@@ -8,9 +8,8 @@ use lockstep_core::StoreError;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::STORE;
@@ -23,7 +22,11 @@ pub(super) fn connector(
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match mode {
         SslMode::VerifyFull => {
-            let roots = Arc::new(authorities(roots)?);
+            let authorities = lockstep_net::authorities(roots).map_err(|why| {
+                let file = roots.unwrap_or(Path::new("")).display();
+                StoreError::config(STORE, format!("cannot read sslrootcert {file}: {why}"))
+            })?;
+            let roots = Arc::new(authorities);
             WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
                 .build()
                 .map_err(|error| StoreError::config(STORE, format!("sslrootcert: {error}")))?
@@ -39,24 +42,6 @@ pub(super) fn connector(
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     Ok(MakeRustlsConnect::new(config))
-}
-
-fn authorities(file: Option<&Path>) -> Result<RootCertStore, StoreError> {
-    let Some(file) = file else {
-        return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
-    };
-    let unreadable = |error: &dyn std::fmt::Display| {
-        StoreError::config(STORE, format!("cannot read sslrootcert {}: {error}", file.display()))
-    };
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(file).map_err(|error| unreadable(&error))? {
-        let certificate = certificate.map_err(|error| unreadable(&error))?;
-        roots.add(certificate).map_err(|error| unreadable(&error))?;
-    }
-    if roots.is_empty() {
-        return Err(unreadable(&"it holds no certificate"));
-    }
-    Ok(roots)
 }
 
 /// Takes every certificate, as libpq does for `prefer` and `require`: the line is encrypted, and
