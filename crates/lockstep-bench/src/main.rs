@@ -15,9 +15,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let area = args.next();
-    let options = measure::Options::parse(args);
-    let result = match area.as_deref() {
-        Some("locks") => locks::run(&options),
+    let result = match (area.as_deref(), measure::Options::parse(args)) {
+        (Some("locks"), Some(options)) => locks::run(&options),
         _ => {
             eprintln!("usage: lockstep-bench locks [--only TEXT] [--seconds N] [--passes N]");
             return ExitCode::from(64);

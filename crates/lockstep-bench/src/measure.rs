@@ -20,20 +20,21 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Self {
+    /// What they say; nothing, if that cannot be understood.
+    pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Option<Self> {
         let mut options = Self { only: None, time: Duration::from_millis(1500), passes: 3 };
         while let Some(arg) = args.next() {
-            let value = args.next();
-            match (arg.as_str(), value) {
-                ("--only", Some(text)) => options.only = Some(text),
-                ("--seconds", Some(text)) => {
-                    options.time = Duration::from_secs_f64(text.parse().unwrap_or(1.5));
+            let value = args.next()?;
+            match arg.as_str() {
+                "--only" => options.only = Some(value),
+                "--seconds" => {
+                    options.time = Duration::try_from_secs_f64(value.parse().ok()?).ok()?;
                 }
-                ("--passes", Some(text)) => options.passes = text.parse().unwrap_or(3),
-                _ => eprintln!("bench: `{arg}` is not understood and ignored"),
+                "--passes" => options.passes = value.parse().ok()?,
+                _ => return None,
             }
         }
-        options
+        Some(options)
     }
 }
 

@@ -90,11 +90,6 @@ impl Link {
         Self { address, state, breaks, redialer }
     }
 
-    /// Returns when there is a connection, or there could not be one.
-    pub(crate) async fn reached(&self) -> Result<(), StoreError> {
-        self.settled().await
-    }
-
     /// Whether there is a connection, as far as is known.
     pub(crate) fn is_up(&self) -> bool {
         matches!(&*self.state.borrow(), State::Up { number, .. } if !self.breaks.has(*number))
@@ -105,7 +100,7 @@ impl Link {
         let (number, reply) = match self.try_send(command) {
             Some(sent) => sent,
             None => {
-                self.settled().await?;
+                self.reached().await?;
                 let gone = || self.unreachable("was reached again and lost at once");
                 self.try_send(command).ok_or_else(gone)?
             }
@@ -129,7 +124,7 @@ impl Link {
     }
 
     /// Returns when there is a connection, or there could not be one.
-    async fn settled(&self) -> Result<(), StoreError> {
+    pub(crate) async fn reached(&self) -> Result<(), StoreError> {
         let settled = |state: &State| match state {
             State::Up { number, .. } => !self.breaks.has(*number),
             State::Dialing => false,
