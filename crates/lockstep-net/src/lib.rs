@@ -44,16 +44,21 @@ pub fn authorities(file: Option<&Path>) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Trusts these authorities, and who has a certificate of theirs in the name that was dialed. The crypto
+/// Trusts those [`authorities`], and who has a certificate of theirs in the name that was dialed. The crypto
 /// provider is passed by hand: a library must not choose one for the whole process.
-pub fn trust(authorities: RootCertStore) -> Trust {
+///
+/// # Errors
+/// What is wrong with the file, with the name of the parameter that names it in both of our URLs.
+pub fn trust(ca_file: Option<&str>) -> Result<Trust, String> {
+    let authorities = authorities(ca_file.map(Path::new))
+        .map_err(|why| format!("ca_file {}: {why}", ca_file.unwrap_or_default()))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("invariant: this provider has what the versions of TLS need")
         .with_root_certificates(authorities)
         .with_no_client_auth();
-    Arc::new(config)
+    Ok(Arc::new(config))
 }
 
 /// Connects to whichever address of the host answers first. What is written is sent at once, and a peer that

@@ -1,7 +1,7 @@
 //! From a URL to a connection's settings. A password never gets out of here in any text.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -174,7 +174,8 @@ impl Config {
                 (prefix, Form::Lockstep(layout))
             }
         };
-        let tls = if encrypted { Some(trust(ca_file.as_deref())?) } else { None };
+        let trusted = || lockstep_net::trust(ca_file.as_deref()).or_else(refuse);
+        let tls = encrypted.then(trusted).transpose()?;
         let host = host.trim_matches(['[', ']']).to_owned();
         let port = url.port().unwrap_or(6379);
         Ok(Self { host, port, tls, user, password, db, prefix, bound, form })
@@ -263,12 +264,5 @@ fn decode(text: &str, what: &str) -> Result<String, StoreError> {
     match percent_decode_str(text).decode_utf8() {
         Ok(text) => Ok(text.into_owned()),
         Err(_) => refuse(format!("the {what} in the URL is not UTF-8")),
-    }
-}
-
-fn trust(ca_file: Option<&str>) -> Result<Trust, StoreError> {
-    match lockstep_net::authorities(ca_file.map(Path::new)) {
-        Ok(authorities) => Ok(lockstep_net::trust(authorities)),
-        Err(why) => refuse(format!("ca_file {}: {why}", ca_file.unwrap_or_default())),
     }
 }

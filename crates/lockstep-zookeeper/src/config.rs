@@ -3,12 +3,11 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_core::StoreError;
-use lockstep_net::Trust;
 use percent_encoding::percent_decode_str;
 use tokio::sync::OnceCell;
 
@@ -185,7 +184,8 @@ impl Config {
         if chroot.split('/').skip(1).any(|part| part.is_empty() || part == "." || part == "..") {
             return refuse("the path of the URL is a ZooKeeper path, like /shop/locks");
         }
-        let tls = if secure { Some(trust(ca.as_deref())?) } else { None };
+        let trusted = || lockstep_net::trust(ca.as_deref()).or_else(refuse);
+        let tls = secure.then(trusted).transpose()?;
         let names = Names { layout, root: format!("{chroot}/{prefix}") };
         Ok(Self { servers: servers.into(), tls, user, password, chroot, prefix, names })
     }
@@ -246,12 +246,5 @@ fn decode(text: &str) -> Result<String, StoreError> {
     match percent_decode_str(text).decode_utf8() {
         Ok(text) => Ok(text.into_owned()),
         Err(_) => refuse("a part of the URL is not UTF-8"),
-    }
-}
-
-fn trust(ca_file: Option<&str>) -> Result<Trust, StoreError> {
-    match lockstep_net::authorities(ca_file.map(Path::new)) {
-        Ok(authorities) => Ok(lockstep_net::trust(authorities)),
-        Err(why) => refuse(format!("ca_file {}: {why}", ca_file.unwrap_or_default())),
     }
 }
