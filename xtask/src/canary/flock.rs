@@ -172,6 +172,9 @@ canaries! {
     "redlock-counts-what-it-brings-back": "a renewal counts a node that may have voted for others meanwhile",
         in "crates/lockstep-redis/src/redlock/renew.rs", "tally.gone += 1;" => "tally.extended += 1;",
         REDLOCK;
+    "redlock-asks-before-the-last-round-has-ended": "what one round asked for late is given back, and with it what the next was granted",
+        in "crates/lockstep-redis/src/redlock/ask.rs", "member.debts.will_owe(&lease.value);" => "member.debts.will_owe(\"nobody\");",
+        REDLOCK;
     "redis-line-forgets-the-rest": "of a request larger than the socket takes at once, only the beginning arrives",
         in REDIS_LINE, "self.unsent.drain(..written);" => "self.unsent.drain(..);\n            let _ = written;",
         REDIS_UNITS;

@@ -44,7 +44,7 @@ impl Lane {
         };
         let (mut round, mut effects) = Round::start(terms, asked_at);
         let mut ballots = FuturesUnordered::new();
-        let (mut blocking, mut void) = (0, 0);
+        let (mut answered, mut blocking, mut void): (Nodes, Nodes, Nodes) = (0, 0, 0);
         let deadline = tokio::time::sleep(self.patience(lease.ttl));
         tokio::pin!(deadline);
         let outcome = loop {
@@ -67,6 +67,7 @@ impl Lane {
                 biased;
                 Some(ballot) = ballots.next() => {
                     let Ballot { node, vote } = ballot;
+                    answered |= 1 << node;
                     let address = &self.members[node].address;
                     tracing::trace!(node = address, key = lease.key, ?vote, "votes");
                     match vote {
@@ -83,6 +84,11 @@ impl Lane {
         tracing::trace!(node = self.members[0].address, key = lease.key, ?outcome, "settles");
         if !matches!(outcome, Outcome::Granted { .. }) && !ballots.is_empty() {
             let (members, lease) = (self.members.clone(), Arc::clone(lease));
+            // Before the claim asks again: what is given back for the sake of this round must not be
+            // what the next one has been granted.
+            for member in members.iter().filter(|member| answered & (1 << member.index) == 0) {
+                member.debts.will_owe(&lease.value);
+            }
             tokio::spawn(async move {
                 while let Some(Ballot { node, vote }) = ballots.next().await {
                     for effect in round.step(SystemClock.now(), Event::Answered { node, vote }) {
@@ -90,6 +96,7 @@ impl Lane {
                             members[node].give_back_later(&lease);
                         }
                     }
+                    members[node].debts.is_paid(&lease.value);
                 }
             });
         }

@@ -2,7 +2,8 @@
 //!
 //! As long as it is owed, the node's vote for the same claim does not count: a request to give back that
 //! is still on its way, perhaps through a connection that is lost to us, would take away what is granted
-//! now.
+//! now. So would the one that follows the answer to an ask of a round that is over; that is owed, too,
+//! from the end of the round on.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -33,12 +34,30 @@ pub(super) struct Debts {
 impl Debts {
     /// Notes that `value` is to be given back; `false` if there are too many already.
     pub(super) fn owe(&self, value: &str) -> bool {
-        let mut owed = self.owed.lock();
-        if owed.len() >= MOST {
-            return false;
+        let few = self.owed.lock().len() < MOST;
+        if few {
+            self.will_owe(value);
         }
-        *owed.entry(value.to_owned()).or_default() += 1;
-        true
+        few
+    }
+
+    /// Notes that `value` may have to be given back, when an answer that is still to come says so.
+    pub(super) fn will_owe(&self, value: &str) {
+        *self.owed.lock().entry(value.to_owned()).or_default() += 1;
+    }
+
+    /// Takes back what was noted, once.
+    pub(super) fn is_paid(&self, value: &str) {
+        {
+            let mut owed = self.owed.lock();
+            if let Some(count) = owed.get_mut(value) {
+                *count -= 1;
+                if *count == 0 {
+                    owed.remove(value);
+                }
+            }
+        }
+        self.paid.notify_waiters();
     }
 
     pub(super) fn owes(&self, value: &str) -> bool {
@@ -75,14 +94,6 @@ impl Debts {
             tries += 1;
             tokio::time::sleep(AGAIN.delay(tries, Uuid::new_v4().as_u128() as u64)).await;
         }
-        let mut owed = self.owed.lock();
-        if let Some(count) = owed.get_mut(&lease.value) {
-            *count -= 1;
-            if *count == 0 {
-                owed.remove(&lease.value);
-            }
-        }
-        drop(owed);
-        self.paid.notify_waiters();
+        self.is_paid(&lease.value);
     }
 }

@@ -30,10 +30,10 @@ impl Tally {
     /// The verdict, with `why` for one that is open.
     fn renewal(self, nodes: usize, quorum: usize, why: impl Fn(Self) -> String) -> Renewal {
         match self {
+            // Even if all others have it, they are no quorum; also if some still say that it was broken.
+            Self { gone, .. } if gone > nodes - quorum => Renewal::Lost,
             Self { broken: Some(reason), .. } => Renewal::Broken { reason },
             Self { extended, .. } if extended >= quorum => Renewal::Renewed,
-            // Even if all others have it, they are no quorum.
-            Self { gone, .. } if gone > nodes - quorum => Renewal::Lost,
             open => Renewal::Unsure { why: why(open) },
         }
     }
@@ -167,10 +167,12 @@ mod tests {
         assert_eq!(said(2, 3), Renewal::Lost);
         assert_eq!(said(0, 3), Renewal::Lost);
         assert_eq!(said(0, 0), unsure);
-        let broken = Tally { broken: Some("stuck".into()), extended: 4, ..Tally::default() };
-        assert_eq!(
-            broken.renewal(5, 3, |_| String::new()),
-            Renewal::Broken { reason: "stuck".into() }
-        );
+        let broken = |extended, gone| {
+            let broken = Some("stuck".into());
+            Tally { broken, extended, gone, void: vec![] }.renewal(5, 3, |_| String::new())
+        };
+        assert_eq!(broken(4, 0), Renewal::Broken { reason: "stuck".into() });
+        assert_eq!(broken(0, 2), Renewal::Broken { reason: "stuck".into() });
+        assert_eq!(broken(0, 3), Renewal::Lost, "its lease has ended");
     }
 }

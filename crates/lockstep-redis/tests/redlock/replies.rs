@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lockstep_redis::redlock::standing::Guards;
-use lockstep_testkit::proxy::{Fault, Match, Proxy};
+use lockstep_testkit::proxy::{Fault, Gate, Match, Proxy};
 
 use super::cluster::{Client, Cluster, KEY, told};
 
@@ -78,4 +78,51 @@ async fn errors_are_no_votes() {
         assert!(told.contains(&ways.0[2].port().to_string()), "{words}: {told}");
         cluster.nothing_is_left().await;
     }
+}
+
+/// A round is over as soon as it cannot be won, and one of its asks is still under way. What that one is
+/// granted will be given back: the claim must not ask again before, or it would lose what it has then.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_asks_again_before_the_last_round_has_ended_everywhere() {
+    let cluster = Cluster::durable();
+    // From now on all know the script that gives back.
+    let before = Client::open("before", &cluster.url(""), Guards::UP, TTL).await;
+    let (_, guard) = before.takes().await.unwrap().expect("it is free");
+    guard.release().await.unwrap();
+    cluster.nothing_is_left().await;
+    for node in &cluster.nodes {
+        let taken = node.ask(&["SET", KEY, "somebody else", "PX", "50000"]).unwrap();
+        assert_eq!(taken, "+OK\r\n");
+    }
+    let ways = cluster.ways();
+    let client = Client::open("one", &ways.url("node_timeout=10s"), Guards::UP, TTL).await;
+    // A node first answers that the key is not free, and then whose it is.
+    let slow = &ways.0[4];
+    let (answer, second_ask) = (Gate::new(), Gate::new());
+    let first = || Match::command("SET").with_arg(KEY);
+    slow.rule(first(), Fault::HoldReply(answer.clone()));
+    let second = Match::when(|call| call.name == "EVALSHA" && call.args.len() == 5);
+    slow.rule(second.with_arg(KEY), Fault::Hold(second_ask.clone()));
+
+    let waits = async {
+        let (_attempt, guard) = client.waits().await;
+        guard.release().await.unwrap();
+    };
+    let watch = async {
+        let gives_back = Match::when(|call| call.name == "EVALSHA" && call.args.len() == 4);
+        slow.wait_for(gives_back.with_arg(KEY), 1).await;
+        answer.open();
+        second_ask.wait_until_reached().await;
+        for node in &cluster.nodes[1..] {
+            node.ask(&["DEL", KEY]).unwrap();
+        }
+        // Long enough for who would ask; who does not is not hurried.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let asked: Vec<usize> = ways.0.iter().map(|way| way.count(first())).collect();
+        assert_eq!(asked, [1; 5], "it asks while a node may still grant what it gives back");
+        second_ask.open();
+    };
+    tokio::join!(waits, watch);
+    assert_eq!(cluster.nodes[0].ask(&["DEL", KEY]).unwrap(), ":1\r\n");
+    cluster.nothing_is_left().await;
 }
