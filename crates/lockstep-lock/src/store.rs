@@ -121,8 +121,8 @@ pub enum Answer {
     },
     /// The claim has a place in the queue.
     Queued {
-        /// How many live places are before it. Where counting costs, more than 15 is an estimate
-        /// that may count the dead, and 100 means 100 or more.
+        /// How many live places are before it. Where counting costs it may count the dead too, as long as
+        /// the first lives or there are more than 16, and 100 means 100 or more.
         ahead: u64,
         /// What is left of the holder's lease; of several, of the one that ends first.
         holder_left: Duration,

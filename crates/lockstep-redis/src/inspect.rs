@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use lockstep_core::{ErrorKind, Key, Label, Owner, StoreError, Token};
+use lockstep_lock::Share;
 use lockstep_lock::store::{HolderView, LockView, Page, WaiterView};
 use redis::Value;
 
@@ -147,20 +148,38 @@ fn read(key: &Key, answer: &Value) -> Option<LockView> {
     })
 }
 
+/// What a claim has asked for, and who asks.
+struct Terms {
+    ttl_ms: u64,
+    share: Share,
+    owner: Owner,
+    label: Label,
+}
+
+impl Terms {
+    fn read(words: &str) -> Option<Self> {
+        let mut parts = words.splitn(5, ' ');
+        let ttl_ms = parts.next()?.parse().ok()?;
+        let share = parts.next()?.parse().ok()?;
+        // After where to tell it.
+        let owner = parts.nth(1)?.parse().ok()?;
+        Some(Self { ttl_ms, share, owner, label: Label::new(parts.next()?) })
+    }
+}
+
 /// Reads what `row.lua` writes; the key lives for one ttl longer than the lease.
 fn read_holder(row: &str, left_ms: u64) -> Option<HolderView> {
     let (row, broken) = split_reason(row);
-    let mut parts = row.splitn(8, ' ');
+    let mut parts = row.splitn(4, ' ');
     let claim = parts.next()?.get(1..)?.parse().ok()?;
     let mut number = || parts.next()?.parse::<u64>().ok();
-    let (seconds, micros, ttl_ms) = (number()?, number()?, number()?);
-    let share = parts.next()?.parse().ok()?;
-    let owner = parts.nth(1)?.parse().ok()?;
+    let (seconds, micros) = (number()?, number()?);
+    let Terms { ttl_ms, share, owner, label } = Terms::read(parts.next()?)?;
     let token = stamp(seconds, micros);
     Some(HolderView {
         claim,
         owner,
-        label: Label::new(parts.next()?),
+        label,
         share,
         token: Some(token),
         since_ms: token.get() / 1000,
@@ -174,15 +193,14 @@ fn read_holder(row: &str, left_ms: u64) -> Option<HolderView> {
 fn read_sharer(parts: &[Value]) -> Option<(u64, HolderView)> {
     let [claim, particulars, Value::Int(left_us)] = parts else { return None };
     let (particulars, broken) = split_reason(words(particulars)?);
-    let mut parts = particulars.splitn(7, ' ');
+    let mut parts = particulars.splitn(4, ' ');
     let mut integer = || parts.next()?.parse::<u64>().ok();
     let (order, token, since_us) = (integer()?, integer()?, integer()?);
-    let share = parts.next()?.parse().ok()?;
-    let owner = parts.nth(1)?.parse().ok()?;
+    let Terms { share, owner, label, .. } = Terms::read(parts.next()?)?;
     let holder = HolderView {
         claim: number(claim)?,
         owner,
-        label: Label::new(parts.next()?),
+        label,
         share,
         token: Some(Token::new(token)),
         since_ms: since_us / 1000,
@@ -202,11 +220,9 @@ fn split_reason(words: &str) -> (&str, Option<String>) {
 /// Reads a claim and what `row.lua` says of a waiter.
 fn read_waiter(pair: &[Value]) -> Option<WaiterView> {
     let [claim, particulars] = pair else { return None };
-    let mut parts = words(particulars)?.splitn(7, ' ').skip(2);
+    let mut parts = words(particulars)?.splitn(3, ' ').skip(1);
     let since_ms = parts.next()?.parse::<u64>().ok()? / 1000;
-    let share = parts.next()?.parse().ok()?;
-    let owner = parts.nth(1)?.parse().ok()?;
-    let label = Label::new(parts.next()?);
+    let Terms { share, owner, label, .. } = Terms::read(parts.next()?)?;
     Some(WaiterView { claim: number(claim)?, owner, label, share, since_ms })
 }
 

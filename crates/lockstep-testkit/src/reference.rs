@@ -33,13 +33,15 @@ pub trait Server {
     }
 }
 
-/// What a store says of its own accord, besides telling waiters that they were granted.
+/// What a store may say otherwise than the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Says {
     /// Whether it tells holders that they were broken at once.
     pub breaks: bool,
     /// Whether it may tell a holder once more what its own answer has said.
     pub repeats: bool,
+    /// Whether it may count the dead among those ahead, as long as one of them lives.
+    pub counts_dead: bool,
 }
 
 /// One comparison, from a seed.
@@ -222,6 +224,13 @@ impl<S: Server> Comparison<S> {
             if let Answer::Queued { holder_left, .. } = answer {
                 *holder_left = rounded(*holder_left);
             }
+        }
+        if let (Answer::Queued { ahead: got, .. }, Answer::Queued { ahead, .. }) =
+            (&mut *got, &*answer)
+            && self.says.counts_dead
+            && (1..=*got).contains(ahead)
+        {
+            *got = *ahead;
         }
         match (got, answer) {
             (Answer::Granted { token: got }, Answer::Granted { token })

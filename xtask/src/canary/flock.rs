@@ -185,14 +185,23 @@ canaries! {
         in REDIS_LINE, "out.waiting.clear();" => "",
         REDIS_UNITS;
     "redis-release-without-owner-check": "a late holder deletes its successor's lock",
-        in RELEASE_LUA, "string.sub(row, 1, 33) == 'h' .. me and " => "",
+        in RELEASE_LUA, "string.find(row, me, 2, true) == 2 and " => "",
         REDIS;
     "redis-no-ttl": "a crashed holder locks for ever",
         in ACQUIRE_LUA, "'NX', 'PX', ARGV[3])" => "'NX')",
         REDIS;
     "redis-lost-waiter": "a release overlooks who waits",
-        in ACQUIRE_LUA, "call('SETRANGE', lock, 0, 'w')" => "",
+        in ACQUIRE_LUA, "call('SETRANGE', lock, '0', 'w')" => "",
         REDIS;
+    "redis-hands-over-to-the-dead": "a release passes the lock to a waiter that died",
+        in RELEASE_LUA, "asked + ttl * 1000 > now and seconds" => "seconds",
+        REDIS_OWN;
+    "redis-hands-over-the-clock": "after the clock was set back, a token is smaller than the one before",
+        in RELEASE_LUA, " and seconds * 1000000 + micros < now" => "",
+        REDIS_OWN;
+    "redis-queues-by-the-clock": "after the clock was set back, who comes last is served first",
+        in ACQUIRE_LUA, "if place > 0 and call('ZRANGE', queue, '-1', '-1')[1] ~= me then" => "if false then",
+        REDIS_OWN;
     "redis-renew-without-owner-check": "somebody else's lease is prolonged, and believed to be ours",
         in RENEW_LUA, "string.sub(row, 2, 33) ~= claim or " => "",
         REDIS;

@@ -1,5 +1,5 @@
--- Asks once. KEYS: the lock. ARGV: claim, "<ttl in ms> <share> <inbox or -> <owner> <label>", twice the
--- ttl, "try" not to wait.
+-- Asks once. KEYS: the lock. ARGV: claim, its terms (see row.lua; the ttl in ms, - for no inbox), twice
+-- the ttl, "try" not to wait.
 -- Answers the token, if granted; nothing, if busy; {places ahead, what is left of the lease that ends
 -- first in microseconds, the last token}, if queued; {the total}, if it is in use with another; a text,
 -- the operator's reason, if broken.
@@ -17,8 +17,17 @@ end
 local row = call('GET', lock)
 -- include row.lua
 local me = ARGV[1]
-local ttl, wanted, inbox, who = string.match(ARGV[2], '^(%d+) (%S+) (%S+) (.*)$')
+local terms = ARGV[2]
+local ttl, wanted, inbox, who = string.match(terms, '^(%d+) (%S+) (%S+) ()')
 local weight, total = weigh(wanted)
+
+-- Who asks again wants what it wanted, and is told where it was, unless it says where it is now.
+local function keep_terms(share, known)
+  if wanted ~= share or inbox == '-' and known ~= '-' then
+    inbox = inbox == '-' and known or inbox
+    terms = ttl .. ' ' .. share .. ' ' .. inbox .. ' ' .. string.sub(ARGV[2], who)
+  end
+end
 
 -- When somebody else alone has all of it, which is the usual case, there is nothing to heal or to join.
 if used < of or holder == me or state == 's' then
@@ -30,10 +39,8 @@ if used < of or holder == me or state == 's' then
     if broken then
       return broken
     end
-    if inbox == '-' then
-      inbox = string.match(row, '^%S+ %d+ %d+ %d+ %S+ (%S+)')
-    end
-    write(state, ttl, inbox, who)
+    keep_terms(share, string.match(row, '^%S+ %d+ %d+ %d+ %S+ (%S+)'))
+    write(state, ttl, terms)
     return token
   end
 
@@ -43,10 +50,9 @@ if used < of or holder == me or state == 's' then
     if why then
       return why
     end
-    local grant_and_share, own_token = string.match(mine, '^(%d+ (%d+) %d+ %S+) ')
-    if inbox ~= '-' then
-      call('HSET', shared.holders, me, grant_and_share .. ' ' .. inbox .. ' ' .. who)
-    end
+    local which, own_token, has, known = string.match(mine, '^(%d+ (%d+) %d+ )%d+ (%S+) (%S+) ')
+    keep_terms(has, known)
+    call('HSET', shared.holders, me, which .. terms)
     call('ZADD', shared.ends, now + ttl * 1000, me)
     shared.keep(lock, ttl)
     return tonumber(own_token)
@@ -54,10 +60,10 @@ if used < of or holder == me or state == 's' then
 
   if used == 0 or nobody_waits and of == total and used + weight <= total then
     if used == 0 then
-      grant('h', me, ttl, wanted, inbox, who)
+      grant('h', me, ttl, wanted, terms)
     else
       several().check()
-      grant('h', me, ttl, wanted, inbox, who)
+      grant('h', me, ttl, wanted, terms)
       shared.settle()
     end
     return token
@@ -75,34 +81,33 @@ local function lives(waiter)
   if not waiter then
     return false
   end
-  local asked, ttl = string.match(waiter, '^(%d+) (%d+) ')
+  local asked, ttl = string.match(waiter, '^(%d+) %d+ (%d+) ')
   return asked and asked + ttl * 1000 > now
 end
 
-local place = call('ZRANK', queue, me)
-local mine = call('HGET', waiters, me)
-local since = stamp
-if place and lives(mine) then
-  local kept
-  since, wanted, kept = string.match(mine, '^%d+ %d+ (%d+) (%S+) (%S+)')
-  if inbox == '-' then
-    inbox = kept
-  end
+local mine, since = call('HGET', waiters, me), stamp
+local place = lives(mine) and call('ZRANK', queue, me)
+if place then
+  local wants, known
+  since, wants, known = string.match(mine, '^%d+ (%d+) %d+ (%S+) (%S+) ')
+  keep_terms(wants, known)
 else
   -- A place whose lease ran out is lost: the claim goes to the end, wherever the clock is.
-  local tail = tonumber(call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]) or 0
-  call('ZADD', queue, tail < now and stamp or tail + 1, me)
+  call('ZADD', queue, stamp, me)
   place = call('ZCARD', queue) - 1
+  if place > 0 and call('ZRANGE', queue, '-1', '-1')[1] ~= me then
+    call('ZADD', queue, call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')[2] + 1, me)
+  end
 end
-call('HSET', waiters, me, stamp .. ' ' .. ttl .. ' ' .. since .. ' ' .. wanted .. ' ' .. inbox .. ' '
-  .. who)
+call('HSET', waiters, me, stamp .. ' ' .. since .. ' ' .. terms)
 if state == 'h' then
-  call('SETRANGE', lock, 0, 'w')
+  call('SETRANGE', lock, '0', 'w')
 end
 
--- Queue and waiters live as long as the longest lease in them and half a ttl more.
+-- Queue and waiters begin and end together, and live as long as the longest lease in them and half a
+-- ttl more.
 local enough = ttl * 1.5
-if call('PTTL', queue) < enough or call('PTTL', waiters) < enough then
+if call('PTTL', waiters) < enough or place == 0 and call('PTTL', queue) < enough then
   call('PEXPIRE', queue, ARGV[3])
   call('PEXPIRE', waiters, ARGV[3])
 end
@@ -110,7 +115,7 @@ end
 -- Where an owner waits, a sorted set: locks by the end of the lease of its place. It says where to
 -- look, not what is there; so it may be out of date, and somebody else's key in its place is left
 -- alone. An owner that has the name of its claim waits nowhere else, and nobody needs to look.
-local owner = string.sub(who, 1, 32)
+local owner = string.sub(ARGV[2], who, who + 31)
 if owner ~= me then
   local waits = string.match(lock, '^[^{]*') .. 'o:' .. owner
   local known, lasts = redis.pcall('ZSCORE', waits, lock), now + ttl * 1000
@@ -125,16 +130,15 @@ if owner ~= me then
   end
 end
 
--- The dead are left out of the count near the head, where it matters; to look at everybody would
--- make a long queue expensive for all. From further back it is enough that the head lives: that one
--- looks after the lock.
+-- It is enough that the head lives: that one looks after the lock. If it does not, the dead near it
+-- are left out of the count; to look at everybody would make a long queue expensive for all.
 local looked = math.min(place, 16)
-if place >= 16 and lives(call('HGET', waiters, call('ZRANGE', queue, 0, 0)[1])) then
+if place > 0 and lives(call('HGET', waiters, call('ZRANGE', queue, '0', '0')[1])) then
   looked = 0
 end
 local ahead = math.min(place, 100) - looked
 if looked > 0 then
-  local before = call('ZRANGE', queue, 0, looked - 1)
+  local before = call('ZRANGE', queue, '0', looked - 1)
   for _, waiter in ipairs(call('HMGET', waiters, unpack(before))) do
     if lives(waiter) then
       ahead = ahead + 1

@@ -21,7 +21,7 @@ if state == 's' then
   local found = call('HGETALL', shared.holders)
   for i = 1, #found, 2 do
     local claim, words = found[i], found[i + 1]
-    local order, inbox = string.match(words, '^(%d+) %d+ %d+ %S+ (%S+) ')
+    local order, inbox = string.match(words, '^(%d+) %d+ %d+ %d+ %S+ (%S+) ')
     table.insert(all, {claim = claim, words = words, inbox = inbox, order = tonumber(order)})
   end
   table.sort(all, function(one, other) return one.order < other.order end)

@@ -8,16 +8,15 @@ local function tell(inbox, words)
 end
 
 -- Writes who holds the lock alone, for a lease from now on.
-local function write(how, ttl, inbox, who)
+local function write(how, ttl, terms)
   local seconds, micros = clock()
-  row = how .. holder .. ' ' .. seconds .. ' ' .. micros .. ' ' .. ttl .. ' ' .. share .. ' ' .. inbox
-    .. ' ' .. who
+  row = how .. holder .. ' ' .. seconds .. ' ' .. micros .. ' ' .. terms
   call('SET', lock, row, 'PX', ttl * 2)
 end
 
 -- Readers that hold together have one token: it says after which writer they read. Everybody else
 -- gets one of its own.
-local function grant(how, claim, ttl, wanted, inbox, who)
+local function grant(how, claim, ttl, wanted, terms)
   local alone = used == 0
   if not alone and state ~= 's' then
     several().spread()
@@ -28,30 +27,30 @@ local function grant(how, claim, ttl, wanted, inbox, who)
   local weight, total = weigh(wanted)
   used, of = used + weight, total
   if not alone then
-    shared.join(claim, ttl, wanted, inbox .. ' ' .. who, stamp)
+    shared.join(claim, ttl, terms, stamp)
     return
   end
   if state == 's' then
     call('DEL', shared.holders, shared.ends)
   end
   state, holder, share, lease, left, broken = how, claim, wanted, ttl, ttl + 1, false
-  write(how, ttl, inbox, who)
+  write(how, ttl, terms)
 end
 
 -- Grants what is free to the first waiters whose leases live, as many as fit, and tells them, except
 -- the one who asks. The dead before them are forgotten. Answers whether it saw that nobody waits.
 local function heal(asker)
-  local last, nobody, stop = 0, false, false
+  local last, nobody, stop = '0', false, false
   while used < of and not stop do
-    local claims = call('ZRANGE', queue, 0, last)
+    local claims = call('ZRANGE', queue, '0', last)
     if #claims == 0 then
       nobody = true
       break
     end
     local found, gone = call('HMGET', waiters, unpack(claims)), {}
     for i, claim in ipairs(claims) do
-      local asked, ttl, wanted, inbox, who =
-        string.match(found[i] or '', '^(%d+) (%d+) %d+ (%S+) (%S+) (.*)$')
+      local waiter = found[i] or ''
+      local asked, start, ttl, wanted, inbox = string.match(waiter, '^(%d+) %d+ ()(%d+) (%S+) (%S+) ')
       if asked and asked + ttl * 1000 > now then
         local weight, total = weigh(wanted)
         if used + weight > total then
@@ -61,7 +60,7 @@ local function heal(asker)
         if wanted ~= 'exclusive' then
           several().check()
         end
-        grant('w', claim, ttl, wanted, inbox, who)
+        grant('w', claim, ttl, wanted, string.sub(waiter, start))
         if claim ~= asker then
           tell(inbox, 'granted ' .. claim .. ' ' .. number())
         end
@@ -76,7 +75,7 @@ local function heal(asker)
       call('HDEL', waiters, unpack(gone))
     end
     -- The head alone is the usual case; many readers, or a queue of the dead, go in larger steps.
-    last = 99
+    last = '99'
   end
   if state == 's' then
     shared.settle()

@@ -36,7 +36,7 @@ for first = 1, #claims, 1000 do
   local last = math.min(first + 999, #claims)
   local found = call('HMGET', waiters, unpack(claims, first, last))
   for i, waiter in ipairs(found) do
-    local asked, ttl = string.match(waiter or '', '^(%d+) (%d+) ')
+    local asked, ttl = string.match(waiter or '', '^(%d+) %d+ (%d+) ')
     if asked and asked + ttl * 1000 > now then
       waiting = waiting + 1
       if ARGV[1] == '1' then

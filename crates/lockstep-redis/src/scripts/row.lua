@@ -1,20 +1,20 @@
 -- What the verbs share once the short way is not open: who holds the lock now. Included where
 -- scripts say so; they have set `call`, `lock`, `time`, and `row`, what the lock's key says.
 --
--- <lock> is a text. If one holds it: "<state><claim> <seconds> <microseconds> <ttl> <share> <inbox>
--- <owner> <label>". The state is h: held, w: held and perhaps waited for, b: broken, and then a line
--- follows with the reason. The two numbers are the server's time of the grant, together the token. The
--- key is to live for two ttls from the grant or the last renewal; the first of them is the lease.
--- If several hold it: see shared.lua.
+-- The terms of a claim, wherever it stands, are "<ttl> <share> <inbox> <owner> <label>".
 --
--- <lock>:q is a sorted set: claims by arrival. <lock>:w is a hash: claim -> "<asked> <ttl> <since>
--- <share> <inbox> <owner> <label>"; the lease of a place is one ttl from when it last asked. These two
--- are not among KEYS because each key that is declared costs a free lock time; the hash tag keeps them
--- together.
+-- <lock> is a text. If one holds it: "<state><claim> <seconds> <microseconds> <terms>". The state is
+-- h: held, w: held and perhaps waited for, b: broken, and then a line follows with the reason. The two
+-- numbers are the server's time of the grant, together the token. The key is to live for two ttls from
+-- the grant or the last renewal; the first of them is the lease. If several hold it: see shared.lua.
+--
+-- <lock>:q is a sorted set: claims by arrival. <lock>:w is a hash: claim -> "<asked> <since> <terms>";
+-- the lease of a place is one ttl from when it last asked. These two are not among KEYS because each
+-- key that is declared costs a free lock time; the hash tag keeps them together.
 --
 -- Whatever may be of a wrong type is read before the first write, so that a key which is not
--- ours changes nothing. To write a number as a text is slow in Lua, and wrong beyond 14 digits, so
--- the clock's own texts are used where that can be.
+-- ours changes nothing. To write a number as a text is slow, and wrong beyond 14 digits, so what is
+-- a text already stays one: the clock's, and a rank that is always the same.
 local queue, waiters = lock .. ':q', lock .. ':w'
 local stamp = time[1] .. string.sub('00000' .. time[2], -6)
 local now = tonumber(stamp)
@@ -34,7 +34,6 @@ end
 -- A handle whose holds are to end with its connection has an inbox of a name of its own.
 local function is_bound(words)
   return string.match(words, '^%S+ %d+ %d+ %d+ %S+ (%S+:inb:%x+) ')
-    or string.match(words, '^%d+ %d+ %d+ %S+ (%S+:inb:%x+) ')
 end
 local function is_gone(inbox)
   return call('PUBSUB', 'NUMSUB', inbox)[2] == 0
@@ -52,8 +51,8 @@ if row then
     seconds, micros, of, used, grants = string.match(row, '^s(%d+) (%d+) (%d+) (%d+) (%d+)$')
     of, used, grants = tonumber(of), tonumber(used), tonumber(grants)
   else
-    state, holder, seconds, micros, lease, share =
-      string.match(row, '^([hwb])(%x+) (%d+) (%d+) (%d+) (%S+) ')
+    holder, seconds, micros, lease, share =
+      string.match(row, '^[hwb](%x+) (%d+) (%d+) (%d+) (%S+) ')
     used, of = weigh(share or '')
   end
   if not of then

@@ -1,8 +1,8 @@
 -- A lock that several hold: readers, or who has some of its permits. One alone is in the lock's text
 -- whatever its share; the second one to come turns the text into "s<seconds> <microseconds> <of> <used>
 -- <grants>": the last token, the total, how much of it is taken, and how many grants there were. Then
--- <lock>:h is a hash: claim -> "<number of the grant> <token> <since> <share> <inbox> <owner> <label>", with
--- a second line if it is broken, the reason; and <lock>:e is a sorted set: claims by the end of their
+-- <lock>:h is a hash: claim -> "<number of the grant> <token> <since> <terms>", with a second line if
+-- it is broken, the reason; and <lock>:e is a sorted set: claims by the end of their
 -- leases in microseconds. So neither to join nor to leave takes longer the more there are. It becomes
 -- one text again when nobody is left.
 --
@@ -29,7 +29,7 @@ local function several()
 
   local function remove(claims)
     for _, words in ipairs(call('HMGET', holders, unpack(claims))) do
-      used = used - (words and weigh(string.match(words, '^%d+ %d+ %d+ (%S+)')) or 0)
+      used = used - (words and weigh(string.match(words, '^%d+ %d+ %d+ %d+ (%S+)')) or 0)
     end
     call('HDEL', holders, unpack(claims))
     call('ZREM', ends, unpack(claims))
@@ -58,20 +58,19 @@ local function several()
     free_if_empty()
   end
 
-  function shared.join(claim, ttl, wanted, particulars, since)
+  function shared.join(claim, ttl, terms, since)
     grants = grants + 1
-    call('HSET', holders, claim, grants .. ' ' .. number() .. ' ' .. since .. ' ' .. wanted .. ' '
-      .. particulars)
+    call('HSET', holders, claim, grants .. ' ' .. number() .. ' ' .. since .. ' ' .. terms)
     call('ZADD', ends, now + ttl * 1000, claim)
     changed, longest = true, math.max(longest, ttl)
   end
 
   -- Makes room for a second holder beside the one that is in the text.
   function shared.spread()
-    local particulars = string.match(row, '^%S+ %d+ %d+ %d+ %S+ (.*)$')
+    local terms = string.match(row, '^%S+ %d+ %d+ (.*)$')
     call('DEL', holders, ends)
     grants = 0
-    shared.join(holder, lease, share, particulars, number())
+    shared.join(holder, lease, terms, number())
     call('ZADD', ends, now + left * 1000, holder)
     state, holder, broken = 's', false, false
   end

@@ -88,6 +88,21 @@ async fn tokens_grow_even_when_the_clock_has_not() {
 }
 
 #[tokio::test]
+async fn the_last_to_come_is_last_even_when_the_clock_was_set_back() {
+    let mut bench = Bench::new().await;
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|label| bench.claim(label, LONG));
+    bench.granted(&a).await;
+    bench.queued(&b).await;
+    // As if the server's clock had been an hour ahead when it came.
+    let queue = bench.redis_key(":q");
+    bench.raw::<String>(&["ZINCRBY", &queue, "3600000000", &b.id.to_string()]).await;
+    assert_eq!(bench.queued(&c).await, 1);
+    assert_eq!(bench.queued(&d).await, 2);
+    let line: Vec<String> = bench.raw(&["ZRANGE", &queue, "0", "-1"]).await;
+    assert_eq!(line, [b, c, d].map(|claim| claim.id.to_string()));
+}
+
+#[tokio::test]
 async fn what_we_did_not_write_is_left_alone_and_named() {
     for (suffix, make) in [
         ("", &["SET", "string"][..]),
@@ -96,6 +111,9 @@ async fn what_we_did_not_write_is_left_alone_and_named() {
         ("", &["SET", "h0123 1 2 3"]),
         ("", &["SET", "s1 2 3 4"]),
         ("", &["SET", "h0123 1 2 3 4/x - 5 label"]),
+        ("", &["SET", "x0123456789abcdef0123456789abcdef 1 2 3 exclusive - 5 label"]),
+        ("", &["SET", "h0123456789abcdef0123456789abcdef 1 2 3 whole - 5 label"]),
+        ("", &["SET", "h0123456789abcdef0123456789abcdeX 1 2 3 exclusive - 5 label"]),
         (":q", &["SET", "string"]),
         (":w", &["SET", "string"]),
     ] {

@@ -1,7 +1,7 @@
 //! Connections: made, lost, made again, refused.
 
-use lockstep_core::{ClaimId, Effect, ErrorKind};
-use lockstep_lock::store::{Answer, Connect, Query};
+use lockstep_core::{ClaimId, Effect, ErrorKind, Owner};
+use lockstep_lock::store::{Answer, Claim, Connect, Query};
 use lockstep_lock::{Fencing, Inbox, Scope};
 use lockstep_redis::Redis;
 
@@ -88,6 +88,15 @@ async fn lanes_without_inbox_do_not_subscribe() {
     bench.granted(&a).await;
     lane.acquire(&a).await.unwrap();
     assert_eq!(bench.row().await.split(' ').nth(5).unwrap(), channels[0]);
+
+    let owner = Owner::from_u128(0xfeed);
+    let b = Claim { owner, ..bench.claim("b", LONG) };
+    bench.queued(&b).await;
+    lane.acquire(&b).await.unwrap();
+    let place: String = bench.raw(&["HGET", &bench.redis_key(":w"), &b.id.to_string()]).await;
+    assert_eq!(place.split(' ').nth(4).unwrap(), channels[0]);
+    let notes: Vec<String> = bench.raw(&["KEYS", &format!("{}:1:o:*", bench.prefix)]).await;
+    assert_eq!(notes, [format!("{}:1:o:{owner}", bench.prefix)], "it waits as who it is");
 }
 
 #[tokio::test]

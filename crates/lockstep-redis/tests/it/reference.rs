@@ -7,7 +7,7 @@ use lockstep_testkit::reference::{Comparison, Says, Server};
 
 use crate::support::Bench;
 
-const SAYS: Says = Says { breaks: true, repeats: false };
+const SAYS: Says = Says { breaks: true, repeats: false, counts_dead: true };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_scripts_do_what_the_reference_does() {
@@ -95,7 +95,7 @@ const AUDIT: &str = "
     for _, key in ipairs(queues) do
       local lock = string.sub(key, 1, -3)
       for _, waiter in ipairs(call('HVALS', key)) do
-        local asked, ttl = string.match(waiter, '^(%d+) (%d+) ')
+        local asked, ttl = string.match(waiter, '^(%d+) %d+ (%d+) ')
         must_live(lock .. ':w', asked + ttl * 1000)
         must_live(lock .. ':q', asked + ttl * 1000)
       end
@@ -118,7 +118,7 @@ const AUDIT: &str = "
         end
         local sum = 0
         for _, words in ipairs(call('HVALS', lock .. ':h')) do
-          sum = sum + (string.match(words, '^%d+ %d+ %d+ (%d+)/') or 1)
+          sum = sum + (string.match(words, '^%d+ %d+ %d+ %d+ (%d+)/') or 1)
         end
         if #ends > 0 and sum ~= tonumber(used) or call('HLEN', lock .. ':h') * 2 ~= #ends then
           table.insert(wrong, lock .. ' is not the sum of its holders')

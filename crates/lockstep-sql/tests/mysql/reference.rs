@@ -11,7 +11,7 @@ use crate::support::{Place, let_time_pass};
 
 /// Who is broken at once hears of it when it renews; and the listener looks at what is waited for, so
 /// that it may see a grant which an answer is about to tell.
-const SAYS: Says = Says { breaks: false, repeats: true };
+const SAYS: Says = Says { breaks: false, repeats: true, counts_dead: false };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_procedures_do_what_the_reference_does() {

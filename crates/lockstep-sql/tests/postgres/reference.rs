@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 
 use crate::support::{Place, let_time_pass};
 
-const SAYS: Says = Says { breaks: true, repeats: false };
+const SAYS: Says = Says { breaks: true, repeats: false, counts_dead: false };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_functions_do_what_the_reference_does() {
