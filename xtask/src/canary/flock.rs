@@ -173,7 +173,10 @@ canaries! {
         in "crates/lockstep-redis/src/redlock/renew.rs", "tally.gone += 1;" => "tally.extended += 1;",
         REDLOCK;
     "redlock-asks-before-the-last-round-has-ended": "what one round asked for late is given back, and with it what the next was granted",
-        in "crates/lockstep-redis/src/redlock/ask.rs", "member.debts.will_owe(&lease.value);" => "member.debts.will_owe(\"nobody\");",
+        in "crates/lockstep-redis/src/redlock/ask.rs", "member.debts().will_owe(&lease.value);" => "member.debts().will_owe(\"nobody\");",
+        REDLOCK;
+    "redlock-counts-what-is-given-back": "a renewal counts a node that is about to give the hold back",
+        in "crates/lockstep-redis/src/redlock/renew.rs", "nodes | 1 << member.index" => "nodes | 0 << member.index",
         REDLOCK;
     "redis-line-forgets-the-rest": "of a request larger than the socket takes at once, only the beginning arrives",
         in REDIS_LINE, "self.unsent.drain(..written);" => "self.unsent.drain(..);\n            let _ = written;",

@@ -31,8 +31,8 @@ impl Lane {
         let owing = self
             .members
             .iter()
-            .filter(|member| member.debts.owes(&lease.value) && member.node.link.is_up());
-        let settled = join_all(owing.map(|member| member.debts.settled(&lease.value)));
+            .filter(|member| member.debts().owes(&lease.value) && member.node.link.is_up());
+        let settled = join_all(owing.map(|member| member.debts().settled(&lease.value)));
         let _ = tokio::time::timeout(self.patience(lease.ttl), settled).await;
         let ask = Arc::new(Ask { lease: Arc::clone(lease), call: node::set_if_free(lease) });
         let asked_at = SystemClock.now();
@@ -87,7 +87,7 @@ impl Lane {
             // Before the claim asks again: what is given back for the sake of this round must not be
             // what the next one has been granted.
             for member in members.iter().filter(|member| answered & (1 << member.index) == 0) {
-                member.debts.will_owe(&lease.value);
+                member.debts().will_owe(&lease.value);
             }
             tokio::spawn(async move {
                 while let Some(Ballot { node, vote }) = ballots.next().await {
@@ -96,7 +96,7 @@ impl Lane {
                             members[node].give_back_later(&lease);
                         }
                     }
-                    members[node].debts.is_paid(&lease.value);
+                    members[node].debts().is_paid(&lease.value);
                 }
             });
         }

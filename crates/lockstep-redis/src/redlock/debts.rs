@@ -1,6 +1,6 @@
 //! What a node has not confirmed to have given back.
 //!
-//! As long as it is owed, the node's vote for the same claim does not count: a request to give back that
+//! As long as it is owed, the node's vote for the same claim does not count, nor does its renewal: a request to give back that
 //! is still on its way, perhaps through a connection that is lost to us, would take away what is granted
 //! now. So would the one that follows the answer to an ask of a round that is over; that is owed, too,
 //! from the end of the round on.
@@ -23,6 +23,9 @@ const MOST: usize = 1_000;
 
 const AGAIN: Backoff =
     Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
+
+/// Why the vote of a node that owes does not count.
+pub(super) const OWES: &str = "it has not answered an earlier request to give back";
 
 /// The debts of one node, by value.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use lockstep_lock::clock::SystemClock;
 use parking_lot::Mutex;
 use redis::Cmd;
 
-use super::debts::Debts;
+use super::debts::{self, Debts};
 use super::greeting;
 use super::renewing::Renewing;
 use super::round::Vote;
@@ -32,6 +32,7 @@ const FRESH: Duration = Duration::from_millis(10);
 /// What all lanes of one handle know.
 pub(super) struct Shared {
     nodes: Vec<Mutex<Known>>,
+    debts: Vec<Debts>,
     pub(super) waiters: Arc<Waiters>,
     pub(super) renewing: Renewing,
     /// Whether warnings have been logged: two lanes need not both say them.
@@ -49,6 +50,7 @@ impl Shared {
         let known = || Mutex::new(Known { standing: Standing::new(rules), warnings: vec![] });
         Self {
             nodes: (0..nodes).map(|_| known()).collect(),
+            debts: (0..nodes).map(|_| Debts::default()).collect(),
             waiters: Arc::new(Waiters::new(nodes)),
             renewing: Renewing::default(),
             warned: AtomicBool::new(false),
@@ -95,7 +97,6 @@ pub(super) struct Member {
     pub(super) index: usize,
     pub(super) address: String,
     pub(super) node: Node,
-    pub(super) debts: Debts,
     shared: Arc<Shared>,
     told: Option<Arc<AtomicBool>>,
 }
@@ -145,8 +146,7 @@ impl Member {
             })
         });
         let node = Node::keep(Dialer { config: Arc::clone(config), ear, greet: Some(greet) });
-        let (shared, debts) = (Arc::clone(shared), Debts::default());
-        Arc::new(Self { index, address, node, debts, shared, told })
+        Arc::new(Self { index, address, node, shared: Arc::clone(shared), told })
     }
 
     /// Whether it has agreed to tell of changes.
@@ -154,11 +154,16 @@ impl Member {
         self.told.as_ref().is_none_or(|told| told.load(std::sync::atomic::Ordering::Relaxed))
     }
 
+    /// What it owes, to whichever lane.
+    pub(super) fn debts(&self) -> &Debts {
+        &self.shared.debts[self.index]
+    }
+
     /// Asks it for the key.
     pub(super) async fn vote(self: Arc<Self>, ask: Arc<Ask>, asked_at: Moment) -> Ballot {
         let Ask { lease, call } = &*ask;
         let node = self.index;
-        let owes = self.debts.owes(&lease.value);
+        let owes = self.debts().owes(&lease.value);
         let taken = if self.shared.clock_is_old(self.index, asked_at) {
             // Along with the ask, and before it: what it grants now, it grants by this clock.
             match join(self.read_clock(), self.node.set_free(lease, call)).await {
@@ -170,9 +175,7 @@ impl Member {
         };
         let vote = match taken {
             Err(error) => Vote::Void(error::words(&error)),
-            Ok(Taken::Mine) if owes => {
-                Vote::Void("it has not answered an earlier request to give back".into())
-            }
+            Ok(Taken::Mine) if owes => Vote::Void(debts::OWES.into()),
             // Looked at after the answer: whatever connection brought it has been greeted by now.
             Ok(Taken::Mine) => match self.shared.counts(self.index, asked_at) {
                 Ok(()) => Vote::Granted,
@@ -197,10 +200,10 @@ impl Member {
 
     /// Gives back in the background, now and, if it does not answer, again until the lease has ended.
     pub(super) fn give_back_later(self: &Arc<Self>, lease: &Arc<Lease>) {
-        if self.debts.owe(&lease.value) {
+        if self.debts().owe(&lease.value) {
             let (member, lease) = (Arc::clone(self), Arc::clone(lease));
             let until = SystemClock.now() + lease.ttl;
-            tokio::spawn(async move { member.debts.pay(&member, &lease, until).await });
+            tokio::spawn(async move { member.debts().pay(&member, &lease, until).await });
         }
     }
 

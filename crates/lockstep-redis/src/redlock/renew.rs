@@ -9,8 +9,10 @@ use lockstep_core::time::Clock;
 use lockstep_lock::clock::SystemClock;
 use lockstep_lock::store::{Hold, Renewal};
 
+use super::debts;
 use super::lane::Lane;
 use super::nodes::Member;
+use super::waiters::Nodes;
 use crate::error;
 use crate::plain::node::{Extended, Lease};
 
@@ -47,6 +49,8 @@ impl Lane {
         let done = Done { lane: self, holds };
         let asked_at = SystemClock.now();
         let leases: Vec<Arc<Lease>> = holds.iter().map(|hold| self.lease(hold)).collect();
+        // Before it is asked: what it gives back after it has extended, it does not have.
+        let owing: Vec<Nodes> = leases.iter().map(|lease| self.owing(lease)).collect();
         let answers = self.extend(&leases, holds).await;
         let mut renewals = Vec::with_capacity(holds.len());
         for (at, (hold, lease)) in holds.iter().zip(&leases).enumerate() {
@@ -54,6 +58,9 @@ impl Lane {
             let mut forgetful = vec![];
             for (member, answer) in self.members.iter().zip(&answers) {
                 match answer.as_ref().map(|extended| &extended[at]) {
+                    Ok(Extended::Mine) if owing[at] & (1 << member.index) != 0 => {
+                        tally.void.push((member.index, debts::OWES.into()));
+                    }
                     Ok(Extended::Mine) => match self.shared.counts(member.index, asked_at) {
                         Ok(()) => tally.extended += 1,
                         Err(bar) => tally.void.push((member.index, bar.told(asked_at))),
@@ -84,6 +91,12 @@ impl Lane {
         }
         drop(done);
         renewals
+    }
+
+    /// Those that are to give it back, and have not said that they did.
+    fn owing(&self, lease: &Lease) -> Nodes {
+        let owing = self.members.iter().filter(|member| member.debts().owes(&lease.value));
+        owing.fold(0, |nodes, member| nodes | 1 << member.index)
     }
 
     /// What each node says, in the order of the nodes. Those that have not answered in time are not waited

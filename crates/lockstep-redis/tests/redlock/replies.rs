@@ -3,6 +3,10 @@
 
 use std::time::Duration;
 
+use lockstep_core::{ClaimId, Key, Label, Owner};
+use lockstep_lock::store::{Answer, Claim, Connect, LockStore, Renewal};
+use lockstep_lock::{Inbox, Share};
+use lockstep_redis::Redlock;
 use lockstep_redis::redlock::standing::Guards;
 use lockstep_testkit::proxy::{Fault, Gate, Match, Proxy};
 
@@ -84,16 +88,7 @@ async fn errors_are_no_votes() {
 /// granted will be given back: the claim must not ask again before, or it would lose what it has then.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_asks_again_before_the_last_round_has_ended_everywhere() {
-    let cluster = Cluster::durable();
-    // From now on all know the script that gives back.
-    let before = Client::open("before", &cluster.url(""), Guards::UP, TTL).await;
-    let (_, guard) = before.takes().await.unwrap().expect("it is free");
-    guard.release().await.unwrap();
-    cluster.nothing_is_left().await;
-    for node in &cluster.nodes {
-        let taken = node.ask(&["SET", KEY, "somebody else", "PX", "50000"]).unwrap();
-        assert_eq!(taken, "+OK\r\n");
-    }
+    let cluster = somebody_else_has_it().await;
     let ways = cluster.ways();
     let client = Client::open("one", &ways.url("node_timeout=10s"), Guards::UP, TTL).await;
     // A node first answers that the key is not free, and then whose it is.
@@ -109,8 +104,7 @@ async fn nobody_asks_again_before_the_last_round_has_ended_everywhere() {
         guard.release().await.unwrap();
     };
     let watch = async {
-        let gives_back = Match::when(|call| call.name == "EVALSHA" && call.args.len() == 4);
-        slow.wait_for(gives_back.with_arg(KEY), 1).await;
+        slow.wait_for(gives_back(), 1).await;
         answer.open();
         second_ask.wait_until_reached().await;
         for node in &cluster.nodes[1..] {
@@ -125,4 +119,66 @@ async fn nobody_asks_again_before_the_last_round_has_ended_everywhere() {
     tokio::join!(waits, watch);
     assert_eq!(cluster.nodes[0].ask(&["DEL", KEY]).unwrap(), ":1\r\n");
     cluster.nothing_is_left().await;
+}
+
+/// A hold that a node is about to give back, because an earlier round had asked for it, is not renewed there:
+/// when that has happened, the node may grant it to somebody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_has_yet_to_give_it_back_does_not_renew_it() {
+    let cluster = somebody_else_has_it().await;
+    let ways = cluster.ways();
+    let store = Redlock::from_url(&ways.url("node_timeout=300ms")).unwrap();
+    let asks = store.open(Some(Inbox::new())).await.unwrap();
+    let renews = store.open(None).await.unwrap();
+    let (id, key) = (ClaimId::new(), Key::new(KEY).unwrap());
+    let owner = Owner::from_u128(id.as_u128());
+    let (label, share) = (Label::new("one"), Share::Exclusive);
+    let claim = Claim { id, key, owner, label, share, ttl: TTL, wait: true };
+    let answer = Gate::new();
+    ways.0[4].rule(gives_back(), Fault::HoldReply(answer.clone()));
+    assert!(matches!(asks.acquire(&claim).await.unwrap(), Answer::Queued { .. }));
+    answer.wait_until_reached().await;
+
+    // It has three nodes then, and the fifth, which has yet to say that it has given back.
+    for node in [0, 1, 2, 4] {
+        cluster.nodes[node].ask(&["DEL", KEY]).unwrap();
+    }
+    assert_eq!(asks.acquire(&claim).await.unwrap(), Answer::Granted { token: None });
+    let fifth_has_it = || cluster.holders()[4] == Some(id.to_string());
+    super::cluster::eventually("the fifth has it", fifth_has_it).await;
+    cluster.nodes[2].ask(&["DEL", KEY]).unwrap();
+    let renewed = renew(&*renews, &claim).await;
+    assert!(
+        matches!(&renewed, Renewal::Unsure { why } if why.contains("give back")),
+        "{renewed:?}"
+    );
+    answer.open();
+    let in_the_end = async {
+        while renew(&*renews, &claim).await != Renewal::Renewed {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(TTL / 2, in_the_end).await.expect("it has given back, and counts again");
+}
+
+async fn renew(lane: &dyn LockStore, claim: &Claim) -> Renewal {
+    lane.renew(&[claim.hold()]).await.unwrap().remove(0)
+}
+
+/// Five nodes that know the script that gives back, and have the key for somebody else.
+async fn somebody_else_has_it() -> Cluster {
+    let cluster = Cluster::durable();
+    let before = Client::open("before", &cluster.url(""), Guards::UP, TTL).await;
+    let (_, guard) = before.takes().await.unwrap().expect("it is free");
+    guard.release().await.unwrap();
+    cluster.nothing_is_left().await;
+    for node in &cluster.nodes {
+        let taken = node.ask(&["SET", KEY, "somebody else", "PX", "50000"]).unwrap();
+        assert_eq!(taken, "+OK\r\n");
+    }
+    cluster
+}
+
+fn gives_back() -> Match {
+    Match::when(|call| call.name == "EVALSHA" && call.args.len() == 4).with_arg(KEY)
 }
