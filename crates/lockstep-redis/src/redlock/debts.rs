@@ -4,6 +4,10 @@
 //! is still on its way, perhaps through a connection that is lost to us, would take away what is granted
 //! now. So would the one that follows the answer to an ask of a round that is over; that is owed, too,
 //! from the end of the round on.
+//!
+//! What this does not cover: a request to give back that was not answered is sent again over the next
+//! connection, and with the answer to that one the debt is paid. Should the network still bring the first one
+//! after that, it takes away what the claim has been granted meanwhile.
 
 use std::collections::HashMap;
 use std::time::Duration;
