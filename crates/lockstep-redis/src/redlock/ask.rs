@@ -96,7 +96,7 @@ impl Lane {
                             members[node].give_back_later(&lease);
                         }
                     }
-                    members[node].debts().is_paid(&lease.value);
+                    members[node].debts().cross_out(&lease.value);
                 }
             });
         }

@@ -54,7 +54,7 @@ impl Debts {
     }
 
     /// Takes back what was noted, once.
-    pub(super) fn is_paid(&self, value: &str) {
+    pub(super) fn cross_out(&self, value: &str) {
         {
             let mut owed = self.owed.lock();
             if let Some(count) = owed.get_mut(value) {
@@ -101,6 +101,6 @@ impl Debts {
             tries += 1;
             tokio::time::sleep(AGAIN.delay(tries, Uuid::new_v4().as_u128() as u64)).await;
         }
-        self.is_paid(&lease.value);
+        self.cross_out(&lease.value);
     }
 }

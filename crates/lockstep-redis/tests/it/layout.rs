@@ -103,6 +103,20 @@ async fn the_last_to_come_is_last_even_when_the_clock_was_set_back() {
 }
 
 #[tokio::test]
+async fn what_was_deleted_by_hand_does_not_come_back_for_ever() {
+    for suffix in [":q", ":w"] {
+        let mut bench = Bench::new().await;
+        let [a, b, c] = ["a", "b", "c"].map(|label| bench.claim(label, LONG));
+        bench.granted(&a).await;
+        bench.queued(&b).await;
+        assert_eq!(bench.raw::<i64>(&["DEL", &bench.redis_key(suffix)]).await, 1);
+        // With every answer the bench looks whether a key is immortal.
+        bench.queued(&c).await;
+        bench.queued(&b).await;
+    }
+}
+
+#[tokio::test]
 async fn what_we_did_not_write_is_left_alone_and_named() {
     for (suffix, make) in [
         ("", &["SET", "string"][..]),
