@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use lockstep_core::time::{Clock, Moment};
 use lockstep_core::{Effect, ErrorKind, Lease, StoreError, Token};
-use metrics::{counter, gauge, histogram};
+use metrics::{counter, gauge};
 
 use crate::acquisition::{Acquisition, Event, Step, Terms};
 use crate::error::{LockError, Lost, LostCause};
@@ -26,77 +26,78 @@ pub(crate) enum Outcome {
 
 /// Asks until the machine is done. Dropping this future at any await gives back what the store
 /// may have for the claim, through the stake.
-pub(crate) async fn acquire(
+#[expect(clippy::manual_async_fn, reason = "`async fn` keeps its arguments twice")]
+pub(crate) fn acquire(
     inner: &Inner,
     claim: &Claim,
+    started: Moment,
     deadline: Option<Moment>,
-) -> Result<Outcome, LockError> {
-    let started = inner.clock.now();
-    let mailbox = claim.wait.then(|| inner.inbox.subscribe(claim.id));
-    let mut stake = Stake::new(inner.keeper.clone(), claim.hold());
-    let terms = Terms { ttl: claim.ttl, drift: inner.drift, deadline, push: inner.facts.push };
-    let mut machine = Acquisition::new(terms);
-    let mut event = Event::Start;
-    let mut pushed_at = None;
-    loop {
-        let now = inner.clock.now();
-        let random = claim.id.as_u128() as u64 ^ now.as_nanos().wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        event = match machine.step(now, event, random) {
-            Step::Ask => {
-                stake.asking();
-                let limit = deadline.map_or(inner.op_timeout, |at| at.since(now));
-                let limit = limit.clamp(Duration::from_millis(1), inner.op_timeout);
-                let answer = bounded(inner.facts.store, limit, inner.store.acquire(claim)).await;
-                stake.answered(&answer);
-                report_queue(inner, &answer);
-                Event::Answered(answer)
-            }
-            // Boxed, so that the future of a lock that is free, which does not wait, stays small.
-            Step::Wait(until) => match Box::pin(wait(inner, mailbox.as_ref(), until)).await {
-                Some(event) => {
-                    if matches!(event, Event::Pushed(_)) {
-                        pushed_at = Some(inner.clock.now());
+) -> impl Future<Output = Result<Outcome, LockError>> {
+    async move {
+        let mailbox = claim.wait.then(|| inner.inbox.subscribe(claim.id));
+        let mut stake = Stake::new(inner.keeper.clone(), claim.hold());
+        let terms = Terms { ttl: claim.ttl, drift: inner.drift, deadline, push: inner.facts.push };
+        let mut machine = Acquisition::new(terms);
+        let mut event = Event::Start;
+        let mut pushed_at = None;
+        loop {
+            let now = inner.clock.now();
+            let random =
+                claim.id.as_u128() as u64 ^ now.as_nanos().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            event = match machine.step(now, event, random) {
+                Step::Ask => {
+                    stake.asking();
+                    let limit = deadline.map_or(inner.op_timeout, |at| at.since(now));
+                    let limit = limit.clamp(Duration::from_millis(1), inner.op_timeout);
+                    let answer =
+                        bounded(inner.facts.store, limit, inner.store.acquire(claim)).await;
+                    stake.answered(&answer);
+                    report_queue(inner, &answer);
+                    Event::Answered(answer)
+                }
+                // Boxed, so that the future of a lock that is free, which does not wait, stays small.
+                Step::Wait(until) => match Box::pin(wait(inner, mailbox.as_ref(), until)).await {
+                    Some(event) => {
+                        if matches!(event, Event::Pushed(_)) {
+                            pushed_at = Some(inner.clock.now());
+                        }
+                        event
                     }
-                    event
+                    None => return Err(Box::pin(closed(inner, stake)).await),
+                },
+                Step::Held { .. } if inner.keeper.is_closed() => {
+                    return Err(Box::pin(closed(inner, stake)).await);
                 }
-                None => return Err(Box::pin(closed(inner, stake)).await),
-            },
-            Step::Held { .. } if inner.keeper.is_closed() => {
-                return Err(Box::pin(closed(inner, stake)).await);
-            }
-            Step::Held { token, lease } => {
-                let waited = inner.clock.now().since(started);
-                histogram!("lockstep_wait_seconds", "store" => inner.facts.store)
-                    .record(waited.as_secs_f64());
-                if let Some(pushed_at) = pushed_at {
-                    histogram!("lockstep_hand_over_seconds", "store" => inner.facts.store)
-                        .record(inner.clock.now().since(pushed_at).as_secs_f64());
+                Step::Held { token, lease } => {
+                    inner.meters.granted(now.since(started));
+                    if let Some(pushed_at) = pushed_at {
+                        inner.meters.handed_over(now.since(pushed_at));
+                    }
+                    return Ok(Outcome::Held { stake, token, lease });
                 }
-                counter!("lockstep_grants_total", "store" => inner.facts.store).increment(1);
-                return Ok(Outcome::Held { stake, token, lease });
+                Step::Busy => {
+                    stake.settled();
+                    return Ok(Outcome::Busy);
+                }
+                Step::Differs(of) => {
+                    stake.settled();
+                    return Err(LockError::Differs {
+                        key: claim.key.clone(),
+                        asked: claim.share.of(),
+                        of,
+                    });
+                }
+                Step::TimedOut { ahead } => {
+                    let waited = inner.clock.now().since(started);
+                    counter!("lockstep_timeouts_total", "store" => inner.facts.store).increment(1);
+                    return Err(LockError::TimedOut { key: claim.key.clone(), waited, ahead });
+                }
+                Step::Broken(reason) => {
+                    let cause = LostCause::Broken(reason);
+                    return Err(Lost { key: claim.key.clone(), cause }.into());
+                }
+                Step::Failed(error) => return Err(error.into()),
             }
-            Step::Busy => {
-                stake.settled();
-                return Ok(Outcome::Busy);
-            }
-            Step::Differs(of) => {
-                stake.settled();
-                return Err(LockError::Differs {
-                    key: claim.key.clone(),
-                    asked: claim.share.of(),
-                    of,
-                });
-            }
-            Step::TimedOut { ahead } => {
-                let waited = inner.clock.now().since(started);
-                counter!("lockstep_timeouts_total", "store" => inner.facts.store).increment(1);
-                return Err(LockError::TimedOut { key: claim.key.clone(), waited, ahead });
-            }
-            Step::Broken(reason) => {
-                let cause = LostCause::Broken(reason);
-                return Err(Lost { key: claim.key.clone(), cause }.into());
-            }
-            Step::Failed(error) => return Err(error.into()),
         }
     }
 }

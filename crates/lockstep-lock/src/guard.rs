@@ -3,9 +3,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::future::join;
 use lockstep_core::time::Moment;
 use lockstep_core::{Key, Lease, Owner, Token};
-use metrics::histogram;
 
 use crate::drive::bounded;
 use crate::error::{LockError, Lost};
@@ -34,38 +34,43 @@ pub struct Guard {
 
 /// What all guards of one owner on one key share; the last one gives it back.
 pub(crate) struct Held {
-    inner: Arc<Inner>,
-    key: Key,
-    owner: Owner,
+    stint: Stint,
     token: Option<Token>,
     trust: Arc<Trust>,
-    since: Moment,
     stake: Stake,
-    claim: Claim,
     downgraded: AtomicBool,
+}
+
+/// From the grant to the end.
+struct Stint {
+    inner: Arc<Inner>,
+    claim: Claim,
+    since: Moment,
 }
 
 impl Held {
     fn share(&self) -> Share {
         match self.downgraded.load(Ordering::SeqCst) {
             true => Share::Read,
-            false => self.claim.share,
+            false => self.stint.claim.share,
         }
     }
 
     pub(crate) fn is_trusted(&self) -> bool {
-        self.inner.clock.now() < self.trust.until()
+        self.stint.inner.clock.now() < self.trust.until()
+    }
+
+    fn key(&self) -> &Key {
+        &self.stint.claim.key
     }
 }
 
-impl Drop for Held {
+impl Drop for Stint {
     fn drop(&mut self) {
         // Ends the trust of nobody: a guard that could look is what kept this alive. The stake,
         // dropped after this, stops the renewals first and then queues the release.
-        let held_for = self.inner.clock.now().since(self.since);
-        histogram!("lockstep_hold_seconds", "store" => self.inner.facts.store)
-            .record(held_for.as_secs_f64());
-        self.inner.reentry.left(&self.key, self.owner);
+        self.inner.meters.held(self.inner.clock.now().since(self.since));
+        self.inner.reentry.left(&self.claim.key, self.claim.owner);
     }
 }
 
@@ -80,9 +85,8 @@ impl Guard {
     ) -> Self {
         let trust = inner.keeper.keep(stake.hold().clone(), lease, limit);
         let since = inner.clock.now();
-        let (key, owner) = (claim.key.clone(), claim.owner);
-        let downgraded = AtomicBool::new(false);
-        let held = Held { inner, key, owner, token, trust, since, stake, claim, downgraded };
+        let (stint, downgraded) = (Stint { inner, claim, since }, AtomicBool::new(false));
+        let held = Held { stint, token, trust, stake, downgraded };
         Self { held: Arc::new(held) }
     }
 
@@ -96,12 +100,12 @@ impl Guard {
 
     /// The key.
     pub fn key(&self) -> &Key {
-        &self.held.key
+        self.held.key()
     }
 
     /// Who holds it.
     pub fn owner(&self) -> Owner {
-        self.held.owner
+        self.held.stint.claim.owner
     }
 
     /// How much of the lock it holds.
@@ -117,12 +121,12 @@ impl Guard {
 
     /// The name of the store that granted it.
     pub fn store(&self) -> &'static str {
-        self.held.inner.facts.store
+        self.held.stint.inner.facts.store
     }
 
     /// Which store of that name it was; a token means nothing without.
     pub fn origin(&self) -> &Origin {
-        &self.held.inner.facts.origin
+        &self.held.stint.inner.facts.origin
     }
 
     /// Whether the lock may be acted upon. Reads the clock each time; this is the promise itself.
@@ -150,7 +154,7 @@ impl Guard {
     /// Safe; nothing is lost by dropping it.
     pub async fn lost(&self) -> Lost {
         let cause = self.held.trust.ended().await;
-        Lost { key: self.held.key.clone(), cause }
+        Lost { key: self.held.key().clone(), cause }
     }
 
     /// Runs `work` and stops it (drops its future) when trust ends first. What is already on its
@@ -187,24 +191,28 @@ impl Guard {
     /// # Cancel safety
     /// Safe: if dropped, the release goes on in the background.
     pub async fn release(self) -> Result<(), LockError> {
-        let Some(mut held) = Arc::into_inner(self.held) else { return Ok(()) };
-        let inner = Arc::clone(&held.inner);
+        let Some(held) = Arc::into_inner(self.held) else { return Ok(()) };
         let was_trusted = held.is_trusted();
-        inner.keeper.forget(held.stake.hold().id);
-        let what = Release::Mine(held.stake.hold().clone());
+        let Held { stint, mut stake, trust, .. } = held;
+        let inner = Arc::clone(&stint.inner);
+        inner.keeper.forget(stake.hold().id);
+        let what = Release::Mine(stake.hold().clone());
+        let mut rest = Some((stint, trust));
         let mut unsure = false;
         loop {
-            let verb = inner.store.release(&what);
-            match bounded(inner.facts.store, inner.op_timeout, verb).await {
+            let verb = bounded(inner.facts.store, inner.op_timeout, inner.store.release(&what));
+            // The rest is put away while the store works; nobody has to wait for that afterwards.
+            let (answer, ()) = join(verb, async { drop(rest.take()) }).await;
+            match answer {
                 Ok(Released::Done) => {
-                    held.stake.settled();
+                    stake.settled();
                     return Ok(());
                 }
                 Ok(Released::NotHeld) => {
-                    held.stake.settled();
+                    stake.settled();
                     // After a lost reply "nothing to give back" is what success looks like; not to
                     // who had lost it before.
-                    let (given_back, key) = (unsure && was_trusted, held.key.clone());
+                    let (given_back, key) = (unsure && was_trusted, what.key().clone());
                     return if given_back { Ok(()) } else { Err(LockError::NotHeld { key }) };
                 }
                 // Once more at once, for a connection that broke while it was idle; beyond that
@@ -228,8 +236,8 @@ impl Guard {
     /// If dropped, the outcome is unknown, as after a store error.
     pub async fn downgrade(&mut self) -> Result<(), LockError> {
         let held = &self.held;
-        let key = || held.key.clone();
-        match held.claim.share {
+        let key = || held.key().clone();
+        match held.stint.claim.share {
             Share::Exclusive => {}
             Share::Read => return Ok(()),
             Share::Permits { count, of } => return Err(LockError::Permits { count, of }),
@@ -240,7 +248,7 @@ impl Guard {
             held.downgraded.store(false, Ordering::SeqCst);
             return Err(LockError::Reentered { key: key() });
         }
-        let inner = &held.inner;
+        let inner = &held.stint.inner;
         let what = Release::Downgrade(held.stake.hold().clone());
         let mut tried = false;
         loop {
@@ -262,15 +270,15 @@ impl Guard {
     /// Other guards of the same owner still use it, or the store cannot hand locks over
     /// ([`StoreFacts::hands_over`](crate::StoreFacts)): it is given back unchanged.
     pub fn leak(self) -> Result<Leaked, Self> {
-        if !self.held.inner.facts.hands_over {
+        if !self.held.stint.inner.facts.hands_over {
             return Err(self);
         }
         match Arc::try_unwrap(self.held) {
             Err(held) => Err(Self { held }),
             Ok(mut held) => {
-                held.inner.keeper.forget(held.stake.hold().id);
+                held.stint.inner.keeper.forget(held.stake.hold().id);
                 held.stake.settled();
-                let claim = Claim { share: held.share(), ..held.claim.clone() };
+                let claim = Claim { share: held.share(), ..held.stint.claim.clone() };
                 Ok(Leaked { claim, token: held.token })
             }
         }
@@ -279,7 +287,7 @@ impl Guard {
     fn why_lost(&self) -> Lost {
         let cause = self.held.trust.cause().cloned();
         let cause = cause.unwrap_or(crate::error::LostCause::Expired);
-        Lost { key: self.held.key.clone(), cause }
+        Lost { key: self.held.key().clone(), cause }
     }
 }
 

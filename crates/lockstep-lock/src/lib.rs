@@ -22,6 +22,7 @@ mod leaked;
 pub mod line;
 mod locks;
 pub mod memory;
+mod meters;
 mod permits;
 pub mod queue;
 mod reentry;

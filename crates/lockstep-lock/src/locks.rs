@@ -14,6 +14,7 @@ use crate::guard::Guard;
 use crate::inbox::Inbox;
 use crate::keeper::{self, Keeper};
 use crate::leaked::Leaked;
+use crate::meters::Meters;
 use crate::permits::Permits;
 use crate::reentry::Reentry;
 use crate::request::{LockRequest, TryLockRequest};
@@ -63,6 +64,7 @@ pub(crate) struct Inner {
     pub(crate) inbox: Inbox,
     pub(crate) keeper: Keeper,
     pub(crate) reentry: Reentry,
+    pub(crate) meters: Meters,
 }
 
 /// What a handle is opened with; the default is right outside tests.
@@ -109,7 +111,9 @@ impl Locks {
             tracing::warn!(store = facts.store, "{warning}");
         }
         let reentry = Reentry::default();
-        let inner = Inner { store: lane, facts, clock, drift, op_timeout, inbox, keeper, reentry };
+        let meters = Meters::of(facts.store);
+        let inner =
+            Inner { store: lane, facts, clock, drift, op_timeout, inbox, keeper, reentry, meters };
         let defaults = Defaults { ttl: DEFAULT_TTL, label: default_label() };
         Ok(Self { inner: Arc::new(inner), defaults })
     }

@@ -258,7 +258,7 @@ impl Request {
             false => Box::pin(std::future::pending()),
         };
         let span = tracing::debug_span!("lock", key = %claim.key, claim = %claim.id);
-        let asked = drive::acquire(inner, claim, self.deadline(started)).instrument(span);
+        let asked = drive::acquire(inner, claim, started, self.deadline(started)).instrument(span);
         let outcome = tokio::select! {
             biased;
             outcome = pin!(asked) => outcome?,

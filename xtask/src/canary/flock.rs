@@ -146,10 +146,10 @@ canaries! {
         in STAKE, "if self.known != Known::Nothing {" => "if false {",
         MEMORY;
     "guard-believes-for-ever": "a paused holder goes on writing",
-        in GUARD, "self.inner.clock.now() < self.trust.until()" => "true",
+        in GUARD, "self.stint.inner.clock.now() < self.trust.until()" => "true",
         MEMORY;
     "guard-renews-after-release": "renewals that outlive the lock",
-        in GUARD, "        inner.keeper.forget(held.stake.hold().id);\n        let what" => "        let what",
+        in GUARD, "        inner.keeper.forget(stake.hold().id);\n        let what" => "        let what",
         MEMORY;
     "all-trusts-after-one-loss": "of several locks one is gone, and the work goes on",
         in ALL, "self.0.iter().all(Guard::is_trusted)" => "self.0.iter().any(Guard::is_trusted)",
