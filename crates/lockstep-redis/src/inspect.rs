@@ -15,6 +15,7 @@ use crate::keys::Layout;
 use crate::link::Link;
 use crate::scan;
 use crate::scripts::INSPECT;
+use crate::words::Call;
 
 /// How many locks are looked at with one round trip.
 const BATCH: usize = 100;
@@ -110,8 +111,8 @@ async fn look(
     particulars: bool,
 ) -> Result<Option<LockView>, StoreError> {
     let lock = [layout.lock(key)];
-    let mut call = INSPECT.on(&lock);
-    call.arg(i32::from(particulars));
+    let mut call = Call::on(&lock);
+    call.number(u64::from(particulars));
     let answer = INSPECT.run(link, &call, &lock[0]).await?;
     if answer == Value::Nil {
         return Ok(None);
@@ -150,7 +151,6 @@ fn read(key: &Key, answer: &Value) -> Option<LockView> {
 
 /// What a claim has asked for, and who asks.
 struct Terms {
-    ttl_ms: u64,
     share: Share,
     owner: Owner,
     label: Label,
@@ -159,22 +159,22 @@ struct Terms {
 impl Terms {
     fn read(words: &str) -> Option<Self> {
         let mut parts = words.splitn(5, ' ');
-        let ttl_ms = parts.next()?.parse().ok()?;
-        let share = parts.next()?.parse().ok()?;
+        // After the ttl.
+        let share = parts.nth(1)?.parse().ok()?;
         // After where to tell it.
         let owner = parts.nth(1)?.parse().ok()?;
-        Some(Self { ttl_ms, share, owner, label: Label::new(parts.next()?) })
+        Some(Self { share, owner, label: Label::new(parts.next()?) })
     }
 }
 
-/// Reads what `row.lua` writes; the key lives for one ttl longer than the lease.
+/// Reads what `row.lua` writes.
 fn read_holder(row: &str, left_ms: u64) -> Option<HolderView> {
     let (row, broken) = split_reason(row);
     let mut parts = row.splitn(4, ' ');
     let claim = parts.next()?.get(1..)?.parse().ok()?;
     let mut number = || parts.next()?.parse::<u64>().ok();
     let (seconds, micros) = (number()?, number()?);
-    let Terms { ttl_ms, share, owner, label } = Terms::read(parts.next()?)?;
+    let Terms { share, owner, label } = Terms::read(parts.next()?)?;
     let token = stamp(seconds, micros);
     Some(HolderView {
         claim,
@@ -183,7 +183,7 @@ fn read_holder(row: &str, left_ms: u64) -> Option<HolderView> {
         share,
         token: Some(token),
         since_ms: token.get() / 1000,
-        left: Duration::from_millis(left_ms.saturating_sub(ttl_ms)),
+        left: Duration::from_millis(left_ms),
         broken,
     })
 }
@@ -196,7 +196,7 @@ fn read_sharer(parts: &[Value]) -> Option<(u64, HolderView)> {
     let mut parts = particulars.splitn(4, ' ');
     let mut integer = || parts.next()?.parse::<u64>().ok();
     let (order, token, since_us) = (integer()?, integer()?, integer()?);
-    let Terms { share, owner, label, .. } = Terms::read(parts.next()?)?;
+    let Terms { share, owner, label } = Terms::read(parts.next()?)?;
     let holder = HolderView {
         claim: number(claim)?,
         owner,
@@ -222,7 +222,7 @@ fn read_waiter(pair: &[Value]) -> Option<WaiterView> {
     let [claim, particulars] = pair else { return None };
     let mut parts = words(particulars)?.splitn(3, ' ').skip(1);
     let since_ms = parts.next()?.parse::<u64>().ok()? / 1000;
-    let Terms { share, owner, label, .. } = Terms::read(parts.next()?)?;
+    let Terms { share, owner, label } = Terms::read(parts.next()?)?;
     Some(WaiterView { claim: number(claim)?, owner, label, share, since_ms })
 }
 

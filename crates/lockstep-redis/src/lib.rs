@@ -30,6 +30,7 @@ pub mod redlock;
 mod scan;
 mod scripts;
 mod store;
+mod words;
 
 pub use config::Redis;
 pub use redlock::Redlock;

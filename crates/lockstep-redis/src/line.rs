@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lockstep_net::TlsStream;
 use parking_lot::Mutex;
-use redis::{Cmd, RedisError, Value};
+use redis::{RedisError, Value};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::frame;
 use crate::push::Ear;
+use crate::words::Words;
 
 /// A buffer that has grown larger than this is not kept.
 const USUAL: usize = 64 * 1024;
@@ -132,13 +133,13 @@ impl Line {
 
     /// Sends a command, once. It is on its way when this returns, or is as soon as those before it are.
     /// Nothing, if the connection is broken: then nothing was sent.
-    pub(crate) fn send(self: &Arc<Self>, command: &Cmd) -> Option<Reply> {
+    pub(crate) fn send(self: &Arc<Self>, words: &dyn Words) -> Option<Reply> {
         let (tell, answer) = oneshot::channel();
         let mut out = self.shared.out.lock();
         if out.broken {
             return None;
         }
-        command.write_packed_command(&mut out.unsent);
+        words.write(&mut out.unsent);
         out.waiting.push_back(tell);
         if out.waiting.len() == 1 {
             out.write_at_once();
@@ -308,6 +309,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use lockstep_lock::Inbox;
+    use redis::Cmd;
     use tokio::net::TcpListener;
 
     use super::*;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use lockstep_core::retry::Backoff;
 use lockstep_core::{Effect, ErrorKind, StoreError};
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use uuid::Uuid;
@@ -22,6 +22,7 @@ use crate::error::{self, STORE};
 use crate::hello;
 use crate::line::{Line, Reply};
 use crate::push::Ear;
+use crate::words::Words;
 
 /// How long a connection may take to be made, and an answer to come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
@@ -96,13 +97,13 @@ impl Link {
     }
 
     /// Sends a command once. The server's refusals are answers, not errors.
-    pub(crate) async fn call(&self, command: &Cmd) -> Result<Value, StoreError> {
-        let (number, reply) = match self.try_send(command) {
+    pub(crate) async fn call(&self, words: &dyn Words) -> Result<Value, StoreError> {
+        let (number, reply) = match self.try_send(words) {
             Some(sent) => sent,
             None => {
                 self.reached().await?;
                 let gone = || self.unreachable("was reached again and lost at once");
-                self.try_send(command).ok_or_else(gone)?
+                self.try_send(words).ok_or_else(gone)?
             }
         };
         reply.within(PATIENCE).await.map_err(|failure| {
@@ -114,10 +115,10 @@ impl Link {
     }
 
     /// Sends a command if there is a connection; its number is told as well.
-    fn try_send(&self, command: &Cmd) -> Option<(u64, Reply)> {
+    fn try_send(&self, words: &dyn Words) -> Option<(u64, Reply)> {
         match &*self.state.borrow() {
             State::Up { number, line } if !self.breaks.has(*number) => {
-                Some((*number, line.send(command)?))
+                Some((*number, line.send(words)?))
             }
             _ => None,
         }

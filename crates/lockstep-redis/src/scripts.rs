@@ -4,15 +4,25 @@
 use std::sync::LazyLock;
 
 use lockstep_core::StoreError;
-use redis::{Arg, Cmd, ServerErrorKind, Value};
+use redis::{ServerErrorKind, Value};
 
 use crate::error;
 use crate::link::Link;
+use crate::words::{Call, Words, write_word};
 
-/// One script.
+/// One script, in the first two words of a call.
 pub(crate) struct Script {
-    text: String,
-    digest: String,
+    in_full: Vec<u8>,
+    by_digest: Vec<u8>,
+}
+
+/// A call, and how its script is named.
+struct Said<'a>(&'a [u8], &'a Call);
+
+impl Words for Said<'_> {
+    fn write(&self, into: &mut Vec<u8>) {
+        self.1.write_after(self.0, into);
+    }
 }
 
 macro_rules! scripts {
@@ -43,21 +53,21 @@ impl Script {
     pub(crate) fn new(text: &str) -> Self {
         let include = |text: String, (line, part): (&str, &str)| text.replace(line, part);
         let text = PARTS.into_iter().fold(text.to_owned(), include);
-        Self { digest: redis::Script::new(&text).get_hash().to_owned(), text }
+        let words = |command: &str, script: &str| {
+            let mut words = vec![];
+            write_word(command.as_bytes(), &mut words);
+            write_word(script.as_bytes(), &mut words);
+            words
+        };
+        let by_digest = words("EVALSHA", redis::Script::new(&text).get_hash());
+        Self { in_full: words("EVAL", &text), by_digest }
     }
 
-    /// A call with these keys; its arguments are still to be added.
-    pub(crate) fn on(&self, keys: &[String]) -> Cmd {
-        let mut call = Cmd::with_capacity(10 + 3 * keys.len(), 384);
-        call.arg("EVALSHA").arg(&self.digest).arg(keys.len()).arg(keys);
-        call
-    }
-
-    /// Runs a call made by [`on`](Self::on); `key` is named if it turns out not to be ours.
+    /// Runs it; `key` is named if it turns out not to be ours.
     pub(crate) async fn run(
         &self,
         link: &Link,
-        call: &Cmd,
+        call: &Call,
         key: &str,
     ) -> Result<Value, StoreError> {
         match self.answer(link, call).await? {
@@ -67,27 +77,15 @@ impl Script {
     }
 
     /// The same with the server's refusal as an answer.
-    pub(crate) async fn answer(&self, link: &Link, call: &Cmd) -> Result<Value, StoreError> {
-        let mut answer = link.call(call).await?;
+    pub(crate) async fn answer(&self, link: &Link, call: &Call) -> Result<Value, StoreError> {
+        let mut answer = link.call(&Said(&self.by_digest, call)).await?;
         if let Value::ServerError(refusal) = &answer
             && refusal.kind() == Some(ServerErrorKind::NoScript)
         {
             // Nothing ran, so this is not a retry. The text goes with the call instead of before
             // it: between the two, the server might forget again.
-            answer = link.call(&self.in_full(call)).await?;
+            answer = link.call(&Said(&self.in_full, call)).await?;
         }
         Ok(answer)
-    }
-
-    /// The same call with the text; the server remembers it from then on.
-    fn in_full(&self, call: &Cmd) -> Cmd {
-        let mut full = redis::cmd("EVAL");
-        full.arg(&self.text);
-        for argument in call.args_iter().skip(2) {
-            if let Arg::Simple(bytes) = argument {
-                full.arg(bytes);
-            }
-        }
-        full
     }
 }

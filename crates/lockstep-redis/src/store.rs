@@ -1,5 +1,6 @@
 //! The verbs of the lock store: each one call of one script.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use lockstep_lock::queue::{TTL_MAX, TTL_MIN};
 use lockstep_lock::store::{
     Answer, Claim, Connect, Hold, LockStore, Page, Query, Release, Released, Renewal, Verb,
 };
-use lockstep_lock::{Fencing, Inbox, Origin, Scope, StoreFacts};
+use lockstep_lock::{Fencing, Inbox, Origin, Scope, Share, StoreFacts};
 use redis::Value;
 
 use crate::config::{Form, Redis};
@@ -20,6 +21,7 @@ use crate::plain;
 use crate::probe;
 use crate::push::Ear;
 use crate::scripts::{ACQUIRE, BREAK, DOWNGRADE, RELEASE, RENEW};
+use crate::words::Call;
 
 /// What stands for no inbox in the scripts.
 const NO_INBOX: &str = "-";
@@ -70,6 +72,18 @@ impl Lane {
         let origin = Origin { id: None, prefix: store.config.prefix.clone() };
         Ok(Arc::new(Self { link, layout, channel, bound, warnings, origin }))
     }
+
+    /// What `row.lua` calls the terms of a claim.
+    fn terms(&self, claim: &Claim) -> String {
+        let mut ttl = itoa::Buffer::new();
+        let share = match claim.share {
+            Share::Exclusive => Cow::Borrowed("exclusive"),
+            share => Cow::Owned(share.to_string()),
+        };
+        let (ttl, mut owner) = (ttl.format(millis(claim.ttl)), [0; 32]);
+        let owner = claim.owner.encode(&mut owner);
+        [ttl, &share, &self.channel, owner, claim.label.as_str()].join(" ")
+    }
 }
 
 impl LockStore for Lane {
@@ -96,11 +110,10 @@ impl LockStore for Lane {
     fn acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Answer> {
         Box::pin(async move {
             let lock = [self.layout.lock(&claim.key)];
-            let mut call = ACQUIRE.on(&lock);
-            let (ttl, share, inbox) = (millis(claim.ttl), claim.share, &self.channel);
-            call.arg(claim.id.to_string())
-                .arg(format!("{ttl} {share} {inbox} {} {}", claim.owner, claim.label))
-                .arg(ttl * 2);
+            let mut call = Call::on(&lock);
+            call.arg(claim.id.encode(&mut [0; 32]))
+                .arg(self.terms(claim))
+                .number(millis(claim.ttl));
             if !claim.wait {
                 call.arg("try");
             }
@@ -128,9 +141,9 @@ impl LockStore for Lane {
         Box::pin(async move {
             let locks: Vec<String> = holds.iter().map(|hold| self.layout.lock(&hold.key)).collect();
             let Some(first) = locks.first() else { return Ok(vec![]) };
-            let mut call = RENEW.on(&locks);
+            let mut call = Call::on(&locks);
             for hold in holds {
-                call.arg(hold.id.to_string()).arg(millis(hold.ttl));
+                call.arg(hold.id.encode(&mut [0; 32])).number(millis(hold.ttl));
             }
             match RENEW.run(&self.link, &call, first).await? {
                 Value::Array(answers) if answers.len() == holds.len() => {
@@ -155,11 +168,13 @@ impl LockStore for Lane {
                 Release::Break { .. } => &*BREAK,
             };
             let lock = [self.layout.lock(what.key())];
-            let mut call = script.on(&lock);
+            let mut call = Call::on(&lock);
             match what {
-                Release::Mine(hold) => call.arg(hold.id.to_string()).arg(millis(hold.ttl)),
-                Release::Downgrade(hold) => call.arg(hold.id.to_string()),
-                Release::Break { reason, now, .. } => call.arg(reason).arg(i32::from(*now)),
+                Release::Mine(hold) => {
+                    call.arg(hold.id.encode(&mut [0; 32])).number(millis(hold.ttl))
+                }
+                Release::Downgrade(hold) => call.arg(hold.id.encode(&mut [0; 32])),
+                Release::Break { reason, now, .. } => call.arg(reason).number(u64::from(*now)),
             };
             match script.run(&self.link, &call, &lock[0]).await? {
                 Value::Int(1) => Ok(Released::Done),

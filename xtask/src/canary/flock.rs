@@ -61,6 +61,7 @@ const HEAL_LUA: &str = "crates/lockstep-redis/src/scripts/heal.lua";
 const KEEP_LUA: &str = "crates/lockstep-redis/src/scripts/keep.lua";
 const SHARED_LUA: &str = "crates/lockstep-redis/src/scripts/shared.lua";
 const ACQUIRE_LUA: &str = "crates/lockstep-redis/src/scripts/acquire.lua";
+const BREAK_LUA: &str = "crates/lockstep-redis/src/scripts/break.lua";
 const RENEW_LUA: &str = "crates/lockstep-redis/src/scripts/renew.lua";
 const RELEASE_LUA: &str = "crates/lockstep-redis/src/scripts/release.lua";
 const REDIS_LINE: &str = "crates/lockstep-redis/src/line.rs";
@@ -188,7 +189,7 @@ canaries! {
         in REDIS_LINE, "out.waiting.clear();" => "",
         REDIS_UNITS;
     "redis-release-without-owner-check": "a late holder deletes its successor's lock",
-        in RELEASE_LUA, "string.find(row, me, 2, true) == 2 and " => "",
+        in RELEASE_LUA, " and string.find(row, me, 2, true) == 2" => "",
         REDIS;
     "redis-no-ttl": "a crashed holder locks for ever",
         in ACQUIRE_LUA, "'NX', 'PX', ARGV[3])" => "'NX')",
@@ -196,6 +197,15 @@ canaries! {
     "redis-lost-waiter": "a release overlooks who waits",
         in ACQUIRE_LUA, "call('SETRANGE', lock, '0', 'w')" => "",
         REDIS;
+    "redis-waiting-ends-the-lease": "who joins the queue cuts the holder's lease short",
+        in ACQUIRE_LUA, "'w')\n  outlive()" => "'w')",
+        REDIS;
+    "redis-breaking-ends-the-lease": "a broken lock passes on before its holder's trust has ended",
+        in BREAK_LUA, "    outlive()\n" => "",
+        REDIS;
+    "redis-release-revives": "who comes too late to give a lock back is told that it held it",
+        in RELEASE_LUA, " and call('PTTL', lock) >= tonumber(ARGV[2])" => "",
+        REDIS_OWN;
     "redis-hands-over-to-the-dead": "a release passes the lock to a waiter that died",
         in RELEASE_LUA, "asked + ttl * 1000 > now and seconds" => "seconds",
         REDIS_OWN;
@@ -210,7 +220,7 @@ canaries! {
         REDIS;
     "redis-renew-resurrects": "a lease that ran out comes back to life",
         in RENEW_LUA, "redis.call('PTTL', lock) < ttl" => "false",
-        REDIS;
+        REDIS_OWN;
     "redis-token-goes-nowhere": "every holder has the same token",
         in HEAL_LUA, "math.max(token + 1, now)" => "math.max(token, 1)",
         REDIS;

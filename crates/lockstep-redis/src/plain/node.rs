@@ -13,6 +13,7 @@ use crate::link::{Dialer, Link};
 use crate::push;
 use crate::scripts::Script;
 use crate::store::{millis, text};
+use crate::words::Call;
 
 macro_rules! script {
     ($name:ident, $file:literal) => {
@@ -120,8 +121,8 @@ impl Node {
 
     /// Takes a key that is free, and keeps one that has the value already.
     pub(crate) async fn set(&self, lease: &Lease) -> Result<Taken, StoreError> {
-        let mut call = SET.on(std::slice::from_ref(&lease.key));
-        call.arg(&lease.value).arg(millis(lease.ttl));
+        let mut call = Call::on(std::slice::from_ref(&lease.key));
+        call.arg(&lease.value).number(millis(lease.ttl));
         match self.run(&SET, &call, &lease.key).await? {
             Value::Int(1) => Ok(Taken::Mine),
             Value::BulkString(reason) => Ok(Taken::Broken { reason: text(reason) }),
@@ -139,9 +140,9 @@ impl Node {
     pub(crate) async fn extend(&self, leases: &[Lease]) -> Result<Vec<Extended>, StoreError> {
         let Some(first) = leases.first() else { return Ok(vec![]) };
         let keys: Vec<String> = leases.iter().map(|lease| lease.key.clone()).collect();
-        let mut call = EXTEND.on(&keys);
+        let mut call = Call::on(&keys);
         for lease in leases {
-            call.arg(&lease.value).arg(millis(lease.ttl));
+            call.arg(&lease.value).number(millis(lease.ttl));
         }
         match self.run(&EXTEND, &call, &first.key).await? {
             Value::Array(answers) if answers.len() == leases.len() => {
@@ -174,7 +175,7 @@ impl Node {
                 other => return Err(error::baffled(key, other)),
             }
         }
-        let mut call = GIVE_BACK.on(&[key.to_owned()]);
+        let mut call = Call::on(&[key.to_owned()]);
         call.arg(value);
         self.yes_or_no(&GIVE_BACK, &call, key).await
     }
@@ -186,15 +187,15 @@ impl Node {
         reason: &str,
         now: bool,
     ) -> Result<bool, StoreError> {
-        let mut call = BREAK.on(&[key.to_owned()]);
-        call.arg(reason).arg(i32::from(now));
+        let mut call = Call::on(&[key.to_owned()]);
+        call.arg(reason).number(u64::from(now));
         self.yes_or_no(&BREAK, &call, key).await
     }
 
     /// The key as it is.
     pub(crate) async fn look(&self, key: &str) -> Result<Option<Seen>, StoreError> {
-        let mut call = LOOK.on(&[key.to_owned()]);
-        call.arg(VALUE_BYTES);
+        let mut call = Call::on(&[key.to_owned()]);
+        call.number(VALUE_BYTES as u64);
         match self.run(&LOOK, &call, key).await? {
             Value::Nil => Ok(None),
             Value::Array(parts) => match <[Value; 2]>::try_from(parts) {
@@ -215,7 +216,7 @@ impl Node {
         }
     }
 
-    async fn yes_or_no(&self, script: &Script, call: &Cmd, key: &str) -> Result<bool, StoreError> {
+    async fn yes_or_no(&self, script: &Script, call: &Call, key: &str) -> Result<bool, StoreError> {
         match self.run(script, call, key).await? {
             Value::Int(1) => Ok(true),
             Value::Int(0) => Ok(false),
@@ -223,7 +224,7 @@ impl Node {
         }
     }
 
-    async fn run(&self, script: &Script, call: &Cmd, key: &str) -> Result<Value, StoreError> {
+    async fn run(&self, script: &Script, call: &Call, key: &str) -> Result<Value, StoreError> {
         match script.answer(&self.link, call).await? {
             Value::ServerError(refusal) => Err(explain(&refusal, key)),
             answer => Ok(answer),

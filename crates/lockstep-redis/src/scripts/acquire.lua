@@ -1,5 +1,5 @@
--- Asks once. KEYS: the lock. ARGV: claim, its terms (see row.lua; the ttl in ms, - for no inbox), twice
--- the ttl, "try" not to wait.
+-- Asks once. KEYS: the lock. ARGV: claim, its terms (see row.lua; the ttl in ms, - for no inbox), the
+-- ttl, "try" not to wait.
 -- Answers the token, if granted; nothing, if busy; {places ahead, what is left of the lease that ends
 -- first in microseconds, the last token}, if queued; {the total}, if it is in use with another; a text,
 -- the operator's reason, if broken.
@@ -7,9 +7,9 @@ local call, lock = redis.call, KEYS[1]
 local time = call('TIME')
 
 -- The short way: a lock that nobody holds has no key. Whoever waits keeps it from going that far,
--- by asking when the holder's lease ends. Two grants have a release between them, or two ttls, so
+-- by asking when the holder's lease ends. Two grants have a release between them, or a ttl, so
 -- the clock has moved on and the token with it.
-if call('SET', lock, 'h' .. ARGV[1] .. ' ' .. time[1] .. ' ' .. time[2] .. ' ' .. ARGV[2],
+if call('SET', lock, 'a' .. ARGV[1] .. ' ' .. time[1] .. ' ' .. time[2] .. ' ' .. ARGV[2],
     'NX', 'PX', ARGV[3]) then
   return time[1] * 1000000 + time[2]
 end
@@ -60,10 +60,10 @@ if used < of or holder == me or state == 's' then
 
   if used == 0 or nobody_waits and of == total and used + weight <= total then
     if used == 0 then
-      grant('h', me, ttl, wanted, terms)
+      grant('a', me, ttl, wanted, terms)
     else
       several().check()
-      grant('h', me, ttl, wanted, terms)
+      grant('a', me, ttl, wanted, terms)
       shared.settle()
     end
     return token
@@ -100,16 +100,17 @@ else
   end
 end
 call('HSET', waiters, me, stamp .. ' ' .. since .. ' ' .. terms)
-if state == 'h' then
+if state == 'a' then
   call('SETRANGE', lock, '0', 'w')
+  outlive()
 end
 
 -- Queue and waiters begin and end together, and live as long as the longest lease in them and half a
 -- ttl more.
 local enough = ttl * 1.5
 if call('PTTL', waiters) < enough or place == 0 and call('PTTL', queue) < enough then
-  call('PEXPIRE', queue, ARGV[3])
-  call('PEXPIRE', waiters, ARGV[3])
+  call('PEXPIRE', queue, ttl * 2)
+  call('PEXPIRE', waiters, ttl * 2)
 end
 
 -- Where an owner waits, a sorted set: locks by the end of the lease of its place. It says where to
@@ -125,7 +126,7 @@ if owner ~= me then
     end
     if call('PTTL', waits) < enough then
       call('ZREMRANGEBYSCORE', waits, '-inf', stamp)
-      call('PEXPIRE', waits, ARGV[3])
+      call('PEXPIRE', waits, ttl * 2)
     end
   end
 end

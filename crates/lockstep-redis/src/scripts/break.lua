@@ -41,6 +41,9 @@ elseif state == 's' then
 else
   row = 'b' .. string.match(row, '^.([^\n]*)') .. '\n' .. reason
   call('SET', lock, row, 'KEEPTTL')
+  if state == 'a' then
+    outlive()
+  end
   state, broken = 'b', reason
 end
 heal()

@@ -11,7 +11,7 @@ end
 local function write(how, ttl, terms)
   local seconds, micros = clock()
   row = how .. holder .. ' ' .. seconds .. ' ' .. micros .. ' ' .. terms
-  call('SET', lock, row, 'PX', ttl * 2)
+  call('SET', lock, row, 'PX', how == 'a' and ttl or ttl * 2)
 end
 
 -- Readers that hold together have one token: it says after which writer they read. Everybody else

@@ -1,5 +1,5 @@
 -- Looks at one lock and changes nothing. KEYS: the lock. ARGV: 1 for particulars.
--- Answers {what row.lua says of who holds it alone, or nothing; how long its key will live in ms; for
+-- Answers {what row.lua says of who holds it alone, or nothing; what is left of its lease in ms; for
 -- each of several that hold it its claim, what shared.lua says of it and what is left of its lease in
 -- microseconds; how many wait whose leases live; and for each of those its claim and what the waiters'
 -- hash says}; nothing at all if nobody holds or waits.
@@ -22,12 +22,15 @@ if row and string.match(row, '^s%d+ %d+ %d+ %d+ %d+$') then
     end
   end
 elseif row then
-  local lease, share = string.match(row, '^[hwb]%x+ %d+ %d+ (%d+) (%S+) %S+ %x+ ')
+  local lease, share = string.match(row, '^[awb]%x+ %d+ %d+ (%d+) (%S+) %S+ %x+ ')
   local known = share == 'exclusive' or share == 'read' or string.match(share or '', '^%d+/%d+$')
   if not known then
     return redis.error_reply('FOREIGN ' .. lock)
   end
-  row = left >= tonumber(lease) and row
+  if string.sub(row, 1, 1) ~= 'a' then
+    left = left - lease
+  end
+  row = left >= 0 and row
 end
 
 local waiting, particulars = 0, {}

@@ -3,10 +3,10 @@
 local call, lock, me = redis.call, KEYS[1], ARGV[1]
 local row = call('GET', lock)
 
--- The short ways: it is mine alone, and my lease lives: the key is to outlive it by one ttl.
-if row and string.find(row, me, 2, true) == 2 and call('PTTL', lock) >= tonumber(ARGV[2]) then
+-- The short ways: it is mine alone, and my lease lives.
+if row and string.find(row, me, 2, true) == 2 then
   local state = string.sub(row, 1, 1)
-  if state == 'h' then -- nobody waits
+  if state == 'a' then -- nobody waits
     call('DEL', lock)
     return 1
   end
@@ -14,7 +14,8 @@ if row and string.find(row, me, 2, true) == 2 and call('PTTL', lock) >= tonumber
   -- for readers and the dead. Behind a clock that was set back a token must be made up, which is not for
   -- here either.
   local queue, waiters = lock .. ':q', lock .. ':w'
-  local claim = state == 'w' and call('ZRANGE', queue, '0', '0')[1]
+  local claim = state == 'w' and call('PTTL', lock) >= tonumber(ARGV[2])
+    and call('ZRANGE', queue, '0', '0')[1]
   local waiter = claim and call('HGET', waiters, claim)
   local asked, terms, ttl, wanted, inbox =
     string.match(waiter or '', '^(%d+) %d+ ()(%d+) (%S+) (%S+) ')

@@ -4,12 +4,13 @@
 local answers, now = {}, nil
 
 local function alone(lock, claim, ttl, row)
-  if string.sub(row, 2, 33) ~= claim or redis.call('PTTL', lock) < ttl then
+  local state = string.sub(row, 1, 1)
+  if string.sub(row, 2, 33) ~= claim or state ~= 'a' and redis.call('PTTL', lock) < ttl then
     return 0
-  elseif string.sub(row, 1, 1) == 'b' then
+  elseif state == 'b' then
     return string.match(row, '\n(.*)$')
   end
-  redis.call('PEXPIRE', lock, ttl * 2)
+  redis.call('PEXPIRE', lock, state == 'a' and ttl or ttl * 2)
   return 1
 end
 

@@ -4,9 +4,11 @@
 -- The terms of a claim, wherever it stands, are "<ttl> <share> <inbox> <owner> <label>".
 --
 -- <lock> is a text. If one holds it: "<state><claim> <seconds> <microseconds> <terms>". The state is
--- h: held, w: held and perhaps waited for, b: broken, and then a line follows with the reason. The two
--- numbers are the server's time of the grant, together the token. The key is to live for two ttls from
--- the grant or the last renewal; the first of them is the lease. If several hold it: see shared.lua.
+-- a: held, and nobody waits; w: held and perhaps waited for; b: broken, and then a line follows with the
+-- reason. The two numbers are the server's time of the grant, together the token. As long as nobody
+-- waits, the key lives as long as the lease, one ttl from the grant or the last renewal. Else it is to
+-- live for two, the first of which is the lease: it has the token that the next one must exceed. If
+-- several hold it: see shared.lua.
 --
 -- <lock>:q is a sorted set: claims by arrival. <lock>:w is a hash: claim -> "<asked> <since> <terms>";
 -- the lease of a place is one ttl from when it last asked. These two are not among KEYS because each
@@ -52,7 +54,7 @@ if row then
     of, used, grants = tonumber(of), tonumber(used), tonumber(grants)
   else
     holder, seconds, micros, lease, share =
-      string.match(row, '^[hwb](%x+) (%d+) (%d+) (%d+) (%S+) ')
+      string.match(row, '^[awb](%x+) (%d+) (%d+) (%d+) (%S+) ')
     used, of = weigh(share or '')
   end
   if not of then
@@ -62,12 +64,17 @@ if row then
   if holder then
     broken = state == 'b' and string.match(row, '\n(.*)$')
     -- Redis counts in whole milliseconds; one more makes the lease no shorter than was promised.
-    left = call('PTTL', lock) - lease + 1
+    left = call('PTTL', lock) + 1 - (state == 'a' and 0 or lease)
     bound = string.find(row, ':inb:', 1, true) and is_bound(row)
     if left <= 0 or bound and holder ~= ARGV[1] and is_gone(bound) then
       holder, broken, used, of = false, false, 0, 1
     end
   end
+end
+
+-- Lets the key outlive the lease, which is left as it is; for a lock that nobody waited for.
+local function outlive()
+  call('PEXPIRE', lock, left - 1 + lease)
 end
 
 -- The last token as the two texts of a clock, and as one number.

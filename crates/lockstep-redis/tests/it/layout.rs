@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockstep_core::{Effect, ErrorKind, Key};
-use lockstep_lock::store::{Query, Release, Released};
+use lockstep_lock::store::{Query, Release, Released, Renewal};
 
 use crate::support::{Bench, LONG, SHORT};
 
@@ -17,7 +17,7 @@ async fn people_can_read_the_holder() {
     let [state_and_claim, seconds, micros, ttl, share, inbox, owner, label] = words[..] else {
         panic!("{row}");
     };
-    assert_eq!(state_and_claim, format!("h{}", a.id));
+    assert_eq!(state_and_claim, format!("a{}", a.id));
     let number = |text: &str| text.parse::<u64>().unwrap();
     assert_eq!(number(seconds) * 1_000_000 + number(micros), token.get(), "it is the clock");
     assert_eq!((ttl, share), ("60000", "exclusive"));
@@ -36,20 +36,26 @@ async fn people_can_read_the_holder() {
 }
 
 #[tokio::test]
-async fn keys_live_one_ttl_longer_than_leases() {
+async fn keys_that_somebody_waits_for_live_one_ttl_longer_than_leases() {
     let mut bench = Bench::new().await;
     let a = bench.claim("a", LONG);
     let b = bench.claim("b", Duration::from_secs(600));
-    bench.granted(&a).await;
-    bench.queued(&b).await;
-    // A short waiter must not cut the queue's life short.
-    let c = bench.claim("c", LONG);
-    bench.queued(&c).await;
-    assert_eq!(bench.release(&c).await, Released::Done);
     let within = async |bench: &mut Bench, suffix: &str, least: i64, most: i64| {
         let left: i64 = bench.raw(&["PTTL", &bench.redis_key(suffix)]).await;
         assert!((least..=most).contains(&left), "{suffix}: {left}");
     };
+    bench.granted(&a).await;
+    within(&mut bench, "", 50_000, 60_000).await;
+    let left = bench.view().await.unwrap().holder().unwrap().left;
+    bench.queued(&b).await;
+    let still = bench.view().await.unwrap().holder().unwrap().left;
+    assert!(still <= left && still + Duration::from_secs(10) > left, "{left:?}, then {still:?}");
+    within(&mut bench, "", 110_000, 120_000).await;
+    assert_eq!(bench.renew(&a).await, Renewal::Renewed);
+    // A short waiter must not cut the queue's life short.
+    let c = bench.claim("c", LONG);
+    bench.queued(&c).await;
+    assert_eq!(bench.release(&c).await, Released::Done);
     within(&mut bench, "", 110_000, 120_000).await;
     within(&mut bench, ":q", 1_190_000, 1_200_000).await;
     within(&mut bench, ":w", 1_190_000, 1_200_000).await;
@@ -66,6 +72,26 @@ async fn keys_live_one_ttl_longer_than_leases() {
         Some("21"),
         "a lease is never shorter than its holder believes"
     );
+}
+
+#[tokio::test]
+async fn a_key_that_nobody_waits_for_ends_with_its_lease() {
+    let mut bench = Bench::new().await;
+    let a = bench.claim("a", LONG);
+    bench.granted(&a).await;
+    let lock = bench.redis_key("");
+    bench.raw::<()>(&["PEXPIRE", &lock, "30000"]).await;
+    assert_eq!(bench.renew(&a).await, Renewal::Renewed);
+    let left: i64 = bench.raw(&["PTTL", &lock]).await;
+    assert!((50_000..=60_000).contains(&left), "{left}");
+    // Broken, it outlives the lease that it still has: what was promised is kept.
+    bench.break_it("stuck", false).await;
+    let left: i64 = bench.raw(&["PTTL", &lock]).await;
+    assert!((110_000..=120_000).contains(&left), "{left}");
+    let b = bench.claim("b", LONG);
+    assert_eq!(bench.queued(&b).await, 0);
+    bench.end_hold(&a).await;
+    bench.granted(&b).await;
 }
 
 #[tokio::test]
@@ -122,12 +148,14 @@ async fn what_we_did_not_write_is_left_alone_and_named() {
         ("", &["SET", "string"][..]),
         ("", &["RPUSH", "list"]),
         ("", &["HSET", "name", "value"]),
-        ("", &["SET", "h0123 1 2 3"]),
+        ("", &["SET", "a0123 1 2 3"]),
         ("", &["SET", "s1 2 3 4"]),
-        ("", &["SET", "h0123 1 2 3 4/x - 5 label"]),
+        // As builds wrote it whose keys outlive every lease.
+        ("", &["SET", "h0123456789abcdef0123456789abcdef 1 2 3 exclusive - 5 label"]),
+        ("", &["SET", "a0123 1 2 3 4/x - 5 label"]),
         ("", &["SET", "x0123456789abcdef0123456789abcdef 1 2 3 exclusive - 5 label"]),
-        ("", &["SET", "h0123456789abcdef0123456789abcdef 1 2 3 whole - 5 label"]),
-        ("", &["SET", "h0123456789abcdef0123456789abcdeX 1 2 3 exclusive - 5 label"]),
+        ("", &["SET", "a0123456789abcdef0123456789abcdef 1 2 3 whole - 5 label"]),
+        ("", &["SET", "a0123456789abcdef0123456789abcdeX 1 2 3 exclusive - 5 label"]),
         (":q", &["SET", "string"]),
         (":w", &["SET", "string"]),
     ] {

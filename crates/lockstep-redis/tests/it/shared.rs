@@ -24,7 +24,7 @@ async fn one_is_in_the_text_and_several_are_beside_it() {
     let writer = bench.claim("writer", LONG);
     let token = bench.granted(&a).await;
     let row = bench.row().await;
-    assert!(row.starts_with(&format!("h{} ", a.id)) && row.contains(" 60000 read "), "{row}");
+    assert!(row.starts_with(&format!("a{} ", a.id)) && row.contains(" 60000 read "), "{row}");
     assert_eq!(bench.keys().await, [bench.redis_key("")]);
 
     assert_eq!(bench.granted(&b).await, token);

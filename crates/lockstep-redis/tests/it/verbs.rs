@@ -132,6 +132,19 @@ async fn a_lease_that_ran_out_is_not_brought_back() {
     assert!(bench.granted(&a).await > first, "a new hold has a new token");
 }
 
+/// Its key is still there: whoever waits has not asked again yet.
+#[tokio::test]
+async fn a_lease_that_ran_out_is_not_brought_back_before_who_waits_has_it() {
+    let mut bench = Bench::new().await;
+    let [a, b] = ["a", "b"].map(|label| bench.claim(label, LONG));
+    let first = bench.granted(&a).await;
+    bench.queued(&b).await;
+    bench.end_hold(&a).await;
+    assert_eq!(bench.renew(&a).await, Renewal::Lost);
+    assert_eq!(bench.release(&a).await, Released::NotHeld);
+    assert!(bench.granted(&b).await > first);
+}
+
 #[tokio::test]
 async fn whoever_asks_heals_the_lock_for_the_next_in_line() {
     let mut bench = Bench::new().await;
