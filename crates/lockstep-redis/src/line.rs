@@ -160,12 +160,14 @@ impl Drop for Line {
 }
 
 impl Reply {
-    /// What the server says to it.
+    /// What the server says to it; without a limit but the line's own patience.
+    pub(crate) async fn answer(self) -> Result<Value, Failure> {
+        self.answer.await.map_err(|_| Failure::Lost)
+    }
+
+    /// The same with one.
     pub(crate) async fn within(self, patience: Duration) -> Result<Value, Failure> {
-        match tokio::time::timeout(patience, self.answer).await {
-            Ok(answer) => answer.map_err(|_| Failure::Lost),
-            Err(_) => Err(Failure::Silent),
-        }
+        timeout(patience, self.answer()).await.unwrap_or(Err(Failure::Silent))
     }
 }
 

@@ -15,6 +15,7 @@ use lockstep_core::{Effect, ErrorKind, StoreError};
 use redis::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::config::Config;
@@ -52,6 +53,24 @@ enum State {
 pub(crate) struct Breaks {
     highest: AtomicU64,
     rung: Notify,
+}
+
+/// Somebody who waits for an answer; dropped when it gives up.
+struct Waiting<'a> {
+    breaks: &'a Breaks,
+    number: u64,
+    since: Instant,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        // A silent connection is given up as well: nothing tells it from one that a firewall has
+        // forgotten, which would stay silent for a quarter of an hour. Less than all of the patience
+        // counts, because the limit of who asks began to run a little before.
+        if self.since.elapsed() > PATIENCE.mul_f64(0.9) {
+            self.breaks.note(self.number);
+        }
+    }
 }
 
 /// What dialing takes.
@@ -96,7 +115,9 @@ impl Link {
         matches!(&*self.state.borrow(), State::Up { number, .. } if !self.breaks.has(*number))
     }
 
-    /// Sends a command once. The server's refusals are answers, not errors.
+    /// Sends a command once. The server's refusals are answers, not errors. Who asks has a limit of its
+    /// own, and a second timer for each request would cost a free lock a hundredth of its time; for who
+    /// has none, the line ends this after twice its patience.
     pub(crate) async fn call(&self, words: &dyn Words) -> Result<Value, StoreError> {
         let (number, reply) = match self.try_send(words) {
             Some(sent) => sent,
@@ -106,9 +127,10 @@ impl Link {
                 self.try_send(words).ok_or_else(gone)?
             }
         };
-        reply.within(PATIENCE).await.map_err(|failure| {
-            // A silent connection is given up as well: nothing tells it from one that a firewall
-            // has forgotten, which would stay silent for a quarter of an hour.
+        let waiting = Waiting { breaks: &self.breaks, number, since: Instant::now() };
+        let answer = reply.answer().await;
+        std::mem::forget(waiting);
+        answer.map_err(|failure| {
             self.breaks.note(number);
             error::interrupted(failure, &self.address)
         })
@@ -215,5 +237,53 @@ async fn redial(dialer: Dialer, breaks: Arc<Breaks>, tell: watch::Sender<State>,
         if !std::mem::take(&mut first) {
             dialer.ear.missed();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::frame;
+
+    /// Takes connections, is polite to each, and says nothing after that.
+    async fn serve_silence(listener: TcpListener) {
+        let mut kept = vec![];
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut bytes = vec![];
+            for _ in ["HELLO", "LIB-NAME", "LIB-VER"] {
+                let length = loop {
+                    match frame::first(&bytes).expect("a command") {
+                        Some((_, length)) => break length,
+                        None => stream.read_buf(&mut bytes).await.expect("a client"),
+                    };
+                };
+                bytes.drain(..length);
+                stream.write_all(b"+OK\r\n").await.expect("a client");
+            }
+            kept.push(stream);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_has_waited_long_enough_gives_the_connection_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("redis://{}", listener.local_addr().expect("its address"));
+        tokio::spawn(serve_silence(listener));
+        let config = Arc::new(Config::from_url(&url).expect("a URL"));
+        let link =
+            Link::open(Dialer { config, ear: Ear::Deaf, greet: None }).await.expect("a link");
+        let first = |state: &State| matches!(state, State::Up { number: 1, .. });
+        let ask = async |patience: Duration| {
+            let ping = redis::cmd("PING");
+            let answer = tokio::time::timeout(patience, link.call(&ping)).await;
+            assert!(answer.is_err(), "it said something");
+        };
+        ask(PATIENCE / 10).await;
+        assert!(link.is_up() && first(&link.state.borrow()), "others may be more patient");
+        ask(PATIENCE).await;
+        assert!(!link.is_up() || !first(&link.state.borrow()), "nothing is asked there any more");
     }
 }

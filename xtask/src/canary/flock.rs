@@ -65,6 +65,7 @@ const BREAK_LUA: &str = "crates/lockstep-redis/src/scripts/break.lua";
 const RENEW_LUA: &str = "crates/lockstep-redis/src/scripts/renew.lua";
 const RELEASE_LUA: &str = "crates/lockstep-redis/src/scripts/release.lua";
 const REDIS_LINE: &str = "crates/lockstep-redis/src/line.rs";
+const REDIS_LINK: &str = "crates/lockstep-redis/src/link.rs";
 const REDLOCK_ROUND: &str = "crates/lockstep-redis/src/redlock/round.rs";
 const REDLOCK_STANDING: &str = "crates/lockstep-redis/src/redlock/standing.rs";
 const PLAIN_SET: &str = "crates/lockstep-redis/src/plain/set.lua";
@@ -187,6 +188,9 @@ canaries! {
         REDIS_UNITS;
     "redis-line-breaks-silently": "who waits on a connection that broke waits until its patience ends",
         in REDIS_LINE, "out.waiting.clear();" => "",
+        REDIS_UNITS;
+    "redis-link-keeps-the-silent": "a connection that a firewall has forgotten is asked again and again",
+        in REDIS_LINK, "if self.since.elapsed() > PATIENCE.mul_f64(0.9) {" => "if false {",
         REDIS_UNITS;
     "redis-release-without-owner-check": "a late holder deletes its successor's lock",
         in RELEASE_LUA, " and string.find(row, me, 2, true) == 2" => "",
