@@ -116,8 +116,8 @@ impl Link {
     }
 
     /// Sends a command once. The server's refusals are answers, not errors. Who asks has a limit of its
-    /// own, and a second timer for each request would cost a free lock a hundredth of its time; for who
-    /// has none, the line ends this after twice its patience.
+    /// own, and a second timer for each request would be started and cancelled for nothing; for who has
+    /// none, the line ends this after twice its patience.
     pub(crate) async fn call(&self, words: &dyn Words) -> Result<Value, StoreError> {
         let (number, reply) = match self.try_send(words) {
             Some(sent) => sent,
