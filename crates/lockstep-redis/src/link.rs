@@ -129,6 +129,7 @@ impl Link {
         };
         let waiting = Waiting { breaks: &self.breaks, number, since: Instant::now() };
         let answer = reply.answer().await;
+        // Whatever came, it has not given up.
         std::mem::forget(waiting);
         answer.map_err(|failure| {
             self.breaks.note(number);
