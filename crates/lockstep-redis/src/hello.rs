@@ -20,21 +20,23 @@ pub(crate) async fn connect(
     let mut tcp = lockstep_net::tcp(&config.host, config.port).await?;
     match &config.tls {
         None => {
-            let heard = introduce(&mut tcp, config, password, ear).await?;
+            let (id, heard) = introduce(&mut tcp, config, password, ear).await?;
             let (reader, writer) = tcp.into_split();
-            Ok(Socket { reader: Reader::Tcp(reader), writer: Writer::Tcp(writer), heard })
+            Ok(Socket { reader: Reader::Tcp(reader), writer: Writer::Tcp(writer), id, heard })
         }
         Some(trust) => {
             let mut tls = lockstep_net::tls(&config.host, tcp, trust).await?;
-            let heard = introduce(&mut tls, config, password, ear).await?;
+            let (id, heard) = introduce(&mut tls, config, password, ear).await?;
             let (reader, writer) = tokio::io::split(tls);
-            Ok(Socket { reader: Reader::Tls(reader), writer: Writer::Tls(writer), heard })
+            Ok(Socket { reader: Reader::Tls(reader), writer: Writer::Tls(writer), id, heard })
         }
     }
 }
 
 /// How the answer to one of the first commands is taken.
 enum Taken {
+    /// The answer to `HELLO` says how the server calls the connection.
+    Named,
     /// An error ends the connection.
     Must,
     /// Older servers do not know it.
@@ -45,19 +47,20 @@ enum Taken {
     Tracked,
 }
 
-/// Says who we are and what we want to hear, in one breath; answers with what was heard beyond that.
+/// Says who we are and what we want to hear, in one breath; answers with how the server calls the
+/// connection, and what was heard beyond that.
 async fn introduce(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     config: &Config,
     password: Option<&str>,
     ear: &Ear,
-) -> Result<Vec<u8>, RedisError> {
+) -> Result<(Option<i64>, Vec<u8>), RedisError> {
     let words = words(config, password, ear);
     let mut said = vec![];
     words.iter().for_each(|(word, _)| word.write_packed_command(&mut said));
     stream.write_all(&said).await?;
     stream.flush().await?;
-    let mut heard = vec![];
+    let (mut id, mut heard) = (None, vec![]);
     for (_, taken) in &words {
         let mut answer = next(stream, &mut heard).await?;
         // What is said unasked meanwhile is no answer; before we listen it is nothing to us either.
@@ -73,12 +76,22 @@ async fn introduce(
                 changes.told.store(!refused, Ordering::Relaxed);
             }
             (_, _, Value::ServerError(refusal)) => return Err(refusal.into()),
+            (Taken::Named, _, answer) => id = named(&answer),
             (Taken::Subscribed, _, Value::Push { kind: PushKind::Subscribe, .. }) => {}
             (Taken::Subscribed, ..) => return Err(strange()),
             (Taken::Must | Taken::Tracked, ..) => {}
         }
     }
-    Ok(heard)
+    Ok((id, heard))
+}
+
+/// How the server calls the connection, by its answer to `HELLO`.
+fn named(told: &Value) -> Option<i64> {
+    let Value::Map(told) = told else { return None };
+    told.iter().find_map(|(name, value)| match (name, value) {
+        (Value::BulkString(name), Value::Int(id)) if name == b"id" => Some(*id),
+        _ => None,
+    })
 }
 
 fn words(config: &Config, password: Option<&str>, ear: &Ear) -> Vec<(Cmd, Taken)> {
@@ -91,7 +104,7 @@ fn words(config: &Config, password: Option<&str>, ear: &Ear) -> Vec<(Cmd, Taken)
     if let Some(password) = password {
         hello.arg("AUTH").arg(config.user.as_deref().unwrap_or("default")).arg(password);
     }
-    let mut words = vec![(hello, Taken::Must)];
+    let mut words = vec![(hello, Taken::Named)];
     if config.db != 0 {
         words.push((command(&["SELECT", &config.db.to_string()]), Taken::Must));
     }

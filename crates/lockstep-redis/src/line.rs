@@ -32,6 +32,8 @@ const ROOM: usize = 8 * 1024;
 pub(crate) struct Socket {
     pub(crate) reader: Reader,
     pub(crate) writer: Writer,
+    /// How the server calls it, if it has said so.
+    pub(crate) id: Option<i64>,
     pub(crate) heard: Vec<u8>,
 }
 
@@ -48,6 +50,7 @@ pub(crate) enum Writer {
 /// A connection in use; it is closed when this is dropped.
 pub(crate) struct Line {
     shared: Arc<Shared>,
+    id: Option<i64>,
     tasks: [AbortHandle; 2],
 }
 
@@ -109,7 +112,7 @@ impl Line {
         patience: Duration,
         broke: impl Fn() + Clone + Send + 'static,
     ) -> Self {
-        let Socket { reader, writer, heard } = socket;
+        let Socket { reader, writer, id, heard } = socket;
         let (unsent, waiting) = (vec![], VecDeque::new());
         let writer = Some(writer);
         let out = Mutex::new(Out { unsent, waiting, answered: 0, writer, broken: false });
@@ -128,7 +131,12 @@ impl Line {
                 tracing::debug!(%why, "connection to Redis broken");
             }
         });
-        Self { shared, tasks: [hear.abort_handle(), send.abort_handle()] }
+        Self { shared, id, tasks: [hear.abort_handle(), send.abort_handle()] }
+    }
+
+    /// How the server calls it, if it has said so.
+    pub(crate) fn id(&self) -> Option<i64> {
+        self.id
     }
 
     /// Sends a command, once. It is on its way when this returns, or is as soon as those before it are.
@@ -332,7 +340,7 @@ mod tests {
                 broken.fetch_add(1, Ordering::SeqCst);
             }
         };
-        let socket = Socket { reader, writer, heard: vec![] };
+        let socket = Socket { reader, writer, id: None, heard: vec![] };
         let ear = Ear::Channel { inbox: Inbox::new(), channel: "in".to_owned() };
         let line = Arc::new(Line::start(socket, ear, patience, broke));
         (line, theirs.expect("the other end").0, broken)

@@ -180,6 +180,12 @@ canaries! {
     "redlock-counts-what-is-given-back": "a renewal counts a node that is about to give the hold back",
         in "crates/lockstep-redis/src/redlock/renew.rs", "nodes | 1 << member.index" => "nodes | 0 << member.index",
         REDLOCK;
+    "redlock-leaves-open-what-it-gave-up": "a request to give back that comes late takes away what was granted since",
+        in "crates/lockstep-redis/src/redlock/earlier.rs", "kill.arg(\"KILL\").arg(\"ID\").arg(id);" => "kill.arg(\"KILL\").arg(\"ID\").arg(id - id);",
+        REDLOCK;
+    "redlock-counts-who-may-read-what-it-gave-up": "where earlier connections cannot be closed, the vote counts at once",
+        in "crates/lockstep-redis/src/redlock/debts.rs", "one_may_come && !member.earlier.are_closed()" => "false && !member.earlier.are_closed()",
+        REDLOCK;
     "redis-line-forgets-the-rest": "of a request larger than the socket takes at once, only the beginning arrives",
         in REDIS_LINE, "self.unsent.drain(..written);" => "self.unsent.drain(..);\n            let _ = written;",
         REDIS_UNITS;

@@ -5,13 +5,14 @@
 //! now. So would the one that follows the answer to an ask of a round that is over; that is owed, too,
 //! from the end of the round on.
 //!
-//! What this does not cover: a request to give back that was not answered is sent again over the next
-//! connection, and with the answer to that one the debt is paid. Should the network still bring the first one
-//! after that, it takes away what the claim has been granted meanwhile.
+//! A request to give back that was not answered is sent again over the next connection. The answer to that
+//! one pays the debt only if the first can no longer come, which is so where the server has closed the
+//! earlier connections ([`Earlier`](super::earlier::Earlier)). Where it would not, the debt lasts as long as the lease would have.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use lockstep_core::Effect;
 use lockstep_core::retry::Backoff;
 use lockstep_core::time::{Clock, Moment};
 use lockstep_lock::clock::SystemClock;
@@ -86,14 +87,19 @@ impl Debts {
     /// Gives back what [was owed](Self::owe) until the node has answered or `until` has come, when it has
     /// ended by itself.
     pub(super) async fn pay(&self, member: &Member, lease: &Lease, until: Moment) {
-        let mut tries = 0;
+        let (mut tries, mut one_may_come) = (0, false);
         loop {
             match member.give_back(lease).await {
                 Err(error) if error.may_retry() && SystemClock.now() < until => {
+                    one_may_come |= error.effect() == Effect::Unknown;
                     tracing::debug!(%error, key = lease.key, "not given back yet");
                 }
                 Err(error) => {
                     tracing::debug!(%error, key = lease.key, "left to its ttl");
+                    break;
+                }
+                Ok(_) if one_may_come && !member.earlier.are_closed() => {
+                    tokio::time::sleep(until.since(SystemClock.now())).await;
                     break;
                 }
                 Ok(_) => break,

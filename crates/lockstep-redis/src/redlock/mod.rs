@@ -7,14 +7,15 @@
 //!
 //! What is where: [`arithmetic`], [`round`], `count` and [`standing`] decide, without a clock or a socket. `nodes` keeps a
 //! connection to each node and what is known of it, `greeting` asks who it is, `lane` is all of them, `ask`
-//! drives a round, `renew` and `view` do what their names say, `waiters` knows who is to be told, `debts` and
-//! `renewing` what is not settled yet; `config` reads URLs, and `store` is the lock store.
+//! drives a round, `renew` and `view` do what their names say, `waiters` knows who is to be told, `debts`,
+//! `earlier` and `renewing` what is not settled yet; `config` reads URLs, and `store` is the lock store.
 
 pub mod arithmetic;
 mod ask;
 mod config;
 mod count;
 mod debts;
+mod earlier;
 mod greeting;
 mod lane;
 mod nodes;

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use redis::Cmd;
 
 use super::debts::{self, Debts};
+use super::earlier::Earlier;
 use super::greeting;
 use super::renewing::Renewing;
 use super::round::Vote;
@@ -97,6 +98,8 @@ pub(super) struct Member {
     pub(super) index: usize,
     pub(super) address: String,
     pub(super) node: Node,
+    /// The connections before this one.
+    pub(super) earlier: Arc<Earlier>,
     shared: Arc<Shared>,
     told: Option<Arc<AtomicBool>>,
 }
@@ -136,17 +139,20 @@ impl Member {
                 Ear::Changes(Changes { hear, told: agreed, own: false })
             }
         };
-        let (knows, named) = (Arc::clone(shared), address.clone());
+        let earlier = Arc::<Earlier>::default();
+        let (knows, named, replaced) = (Arc::clone(shared), address.clone(), Arc::clone(&earlier));
         let greet: Greet = Arc::new(move |line| {
-            let (knows, named) = (Arc::clone(&knows), named.clone());
+            let (knows, named, replaced) =
+                (Arc::clone(&knows), named.clone(), Arc::clone(&replaced));
             Box::pin(async move {
                 let (greeting, warnings) = greeting::ask(&line, &named).await?;
+                replaced.replace(&line, &greeting.run_id, &named).await?;
                 knows.greeted(index, &greeting, warnings);
                 Ok(())
             })
         });
         let node = Node::keep(Dialer { config: Arc::clone(config), ear, greet: Some(greet) });
-        Arc::new(Self { index, address, node, shared: Arc::clone(shared), told })
+        Arc::new(Self { index, address, node, earlier, shared: Arc::clone(shared), told })
     }
 
     /// Whether it has agreed to tell of changes.

@@ -1,6 +1,7 @@
 //! Replies that are lost, and nodes that answer nonsense: nothing is granted because of them, and nothing
 //! stays.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_core::{ClaimId, Key, Label, Owner};
@@ -8,9 +9,9 @@ use lockstep_lock::store::{Answer, Claim, Connect, LockStore, Renewal};
 use lockstep_lock::{Inbox, Share};
 use lockstep_redis::Redlock;
 use lockstep_redis::redlock::standing::Guards;
-use lockstep_testkit::proxy::{Fault, Gate, Match, Proxy};
+use lockstep_testkit::proxy::{Fault, Gate, Match, Proxy, Request};
 
-use super::cluster::{Client, Cluster, KEY, told};
+use super::cluster::{Client, Cluster, KEY, Ways, eventually, told};
 
 const TTL: Duration = Duration::from_secs(50);
 
@@ -127,13 +128,8 @@ async fn nobody_asks_again_before_the_last_round_has_ended_everywhere() {
 async fn a_node_that_has_yet_to_give_it_back_does_not_renew_it() {
     let cluster = somebody_else_has_it().await;
     let ways = cluster.ways();
-    let store = Redlock::from_url(&ways.url("node_timeout=300ms")).unwrap();
-    let asks = store.open(Some(Inbox::new())).await.unwrap();
-    let renews = store.open(None).await.unwrap();
-    let (id, key) = (ClaimId::new(), Key::new(KEY).unwrap());
-    let owner = Owner::from_u128(id.as_u128());
-    let (label, share) = (Label::new("one"), Share::Exclusive);
-    let claim = Claim { id, key, owner, label, share, ttl: TTL, wait: true };
+    let (asks, renews) = lanes(&ways).await;
+    let claim = claim();
     let answer = Gate::new();
     ways.0[4].rule(gives_back(), Fault::HoldReply(answer.clone()));
     assert!(matches!(asks.acquire(&claim).await.unwrap(), Answer::Queued { .. }));
@@ -144,8 +140,7 @@ async fn a_node_that_has_yet_to_give_it_back_does_not_renew_it() {
         cluster.nodes[node].ask(&["DEL", KEY]).unwrap();
     }
     assert_eq!(asks.acquire(&claim).await.unwrap(), Answer::Granted { token: None });
-    let fifth_has_it = || cluster.holders()[4] == Some(id.to_string());
-    super::cluster::eventually("the fifth has it", fifth_has_it).await;
+    eventually("the fifth has it", || fifth_has_it(&cluster, &claim)).await;
     cluster.nodes[2].ask(&["DEL", KEY]).unwrap();
     let renewed = renew(&*renews, &claim).await;
     assert!(
@@ -159,6 +154,92 @@ async fn a_node_that_has_yet_to_give_it_back_does_not_renew_it() {
         }
     };
     tokio::time::timeout(TTL / 2, in_the_end).await.expect("it has given back, and counts again");
+}
+
+/// A request to give back is delayed for so long that its connection is given up, and is sent again over the
+/// next. When the claim has the key once more, the first one arrives: it must not take that away.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_late_over_a_connection_that_was_given_up_takes_nothing_away() {
+    let cluster = somebody_else_has_it().await;
+    let ways = cluster.ways();
+    let (asks, renews) = lanes(&ways).await;
+    let claim = claim();
+    let late = sent_again(&cluster, &ways, &*asks, &claim).await;
+    let granted = async {
+        while asks.acquire(&claim).await.unwrap() != (Answer::Granted { token: None })
+            || !fifth_has_it(&cluster, &claim)
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(TTL / 2, granted).await.expect("it is free");
+    late.open();
+    // Long enough for what would arrive; who never reads it is not hurried.
+    for _ in 0..30 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(fifth_has_it(&cluster, &claim), "it was taken away");
+    }
+    for node in [2, 3] {
+        cluster.nodes[node].ask(&["DEL", KEY]).unwrap();
+    }
+    assert_eq!(renew(&*renews, &claim).await, Renewal::Renewed, "the fifth counts");
+}
+
+/// Who may not tell a server to close what it gave up does not count that server's vote meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_may_still_read_what_was_given_up_does_not_count() {
+    let cluster = somebody_else_has_it().await;
+    let forbidden = cluster.nodes[4].ask(&["ACL", "SETUSER", "default", "-client|kill"]);
+    assert_eq!(forbidden.unwrap(), "+OK\r\n");
+    let ways = cluster.ways();
+    let (asks, renews) = lanes(&ways).await;
+    let claim = claim();
+    let _late = sent_again(&cluster, &ways, &*asks, &claim).await;
+    assert_eq!(asks.acquire(&claim).await.unwrap(), Answer::Granted { token: None });
+    eventually("the fifth has it", || fifth_has_it(&cluster, &claim)).await;
+    for node in [2, 3] {
+        cluster.nodes[node].ask(&["DEL", KEY]).unwrap();
+    }
+    let renewed = renew(&*renews, &claim).await;
+    assert!(
+        matches!(&renewed, Renewal::Unsure { why } if why.contains("give back")),
+        "{renewed:?}"
+    );
+}
+
+/// A claim is refused, and what the fifth node is asked to give back is held until it has been sent once more
+/// and answered. Then the key is free everywhere, and only the late request is still to come.
+async fn sent_again(cluster: &Cluster, ways: &Ways, asks: &dyn LockStore, claim: &Claim) -> Gate {
+    let late = Gate::new();
+    ways.0[4].rule(gives_back(), Fault::Hold(late.clone()));
+    assert!(matches!(asks.acquire(claim).await.unwrap(), Answer::Queued { .. }));
+    late.wait_until_reached().await;
+    let is_answered = || {
+        let log = ways.0[4].log();
+        log.iter().any(|seen| is_give_back(&seen.request) && seen.reply_passed())
+    };
+    eventually("it is sent again, and answered", is_answered).await;
+    for node in &cluster.nodes {
+        node.ask(&["DEL", KEY]).unwrap();
+    }
+    late
+}
+
+/// The two lanes of one handle.
+async fn lanes(ways: &Ways) -> (Arc<dyn LockStore>, Arc<dyn LockStore>) {
+    let store = Redlock::from_url(&ways.url("node_timeout=300ms")).unwrap();
+    (store.open(Some(Inbox::new())).await.unwrap(), store.open(None).await.unwrap())
+}
+
+fn claim() -> Claim {
+    let (id, key) = (ClaimId::new(), Key::new(KEY).unwrap());
+    let owner = Owner::from_u128(id.as_u128());
+    let (label, share) = (Label::new("one"), Share::Exclusive);
+    Claim { id, key, owner, label, share, ttl: TTL, wait: true }
+}
+
+fn fifth_has_it(cluster: &Cluster, claim: &Claim) -> bool {
+    cluster.holders()[4] == Some(claim.id.to_string())
 }
 
 async fn renew(lane: &dyn LockStore, claim: &Claim) -> Renewal {
@@ -180,5 +261,9 @@ async fn somebody_else_has_it() -> Cluster {
 }
 
 fn gives_back() -> Match {
-    Match::when(|call| call.name == "EVALSHA" && call.args.len() == 4).with_arg(KEY)
+    Match::when(is_give_back).with_arg(KEY)
+}
+
+fn is_give_back(call: &Request) -> bool {
+    call.name == "EVALSHA" && call.args.len() == 4
 }
