@@ -45,6 +45,15 @@ pub(crate) struct Rate {
     pub(crate) per_second: f64,
     /// The least served worker against the most served one.
     pub(crate) evenness: f64,
+    /// How many worked at it at once.
+    pub(crate) workers: usize,
+}
+
+impl Rate {
+    /// How long one of them took each time, on average.
+    pub(crate) fn each_us(&self) -> f64 {
+        self.workers as f64 * 1e6 / self.per_second
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a stopwatch is what a benchmark is")]
@@ -100,7 +109,11 @@ impl Race {
         let sum: u64 = done.iter().sum();
         let least = done.iter().min().copied().unwrap_or(0);
         let most = done.iter().max().copied().unwrap_or(0).max(1);
-        Rate { per_second: sum as f64 / time.as_secs_f64(), evenness: least as f64 / most as f64 }
+        Rate {
+            per_second: sum as f64 / time.as_secs_f64(),
+            evenness: least as f64 / most as f64,
+            workers: done.len(),
+        }
     }
 }
 

@@ -37,7 +37,8 @@ impl Score {
     }
 
     fn rate(&self) -> Rate {
-        Rate { per_second: self.pairs as f64 / self.spent.as_secs_f64(), evenness: 1.0 }
+        let per_second = self.pairs as f64 / self.spent.as_secs_f64();
+        Rate { per_second, evenness: 1.0, workers: 1 }
     }
 }
 

@@ -82,7 +82,7 @@ fn waiting_on_one(
         for locks in handles {
             locks.close().await;
         }
-        Ok((Rate { evenness: 0.0, ..rate }, each))
+        Ok((rate, each))
     })
 }
 

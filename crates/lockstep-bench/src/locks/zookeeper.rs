@@ -72,6 +72,7 @@ struct Java {
 
 impl Java {
     fn rate(&self, kind: &str, threads: usize, time: Duration) -> Result<Rate> {
+        let workers = threads;
         let numbers = [threads as u128, WARM_UP.as_millis(), time.as_millis()];
         let [threads, warm_up, time] = numbers.map(|number| number.to_string());
         let words = [kind, &self.servers, &threads, &warm_up, &time];
@@ -79,6 +80,6 @@ impl Java {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure!(output.status.success(), "the Java side failed: {said}");
         let (per_second, evenness) = said.trim().split_once(' ').context("two numbers")?;
-        Ok(Rate { per_second: per_second.parse()?, evenness: evenness.parse()? })
+        Ok(Rate { per_second: per_second.parse()?, evenness: evenness.parse()?, workers })
     }
 }
