@@ -7,7 +7,7 @@ use std::sync::Arc;
 use immortals::immortals;
 use lockstep_lock::store::Connect;
 use lockstep_redis::Redis;
-use lockstep_testkit::suite::{self, Subject};
+use lockstep_testkit::suite::{self, Fact, Subject};
 use lockstep_testkit::{servers, stories};
 
 fn connect(url: &str) -> anyhow::Result<Arc<dyn Connect>> {
@@ -22,6 +22,7 @@ fn plain(tenant: &str) -> Subject {
         .with_processes(url, "story_child")
         .with_orphan_check(move || Box::pin(immortals(format!("{prefix}*"))))
         .with_breaks_heard_late()
+        .without(&[Fact::Fencing, Fact::Fair, Fact::Shared, Fact::Deadlocks, Fact::Particulars])
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use lockstep_lock::store::Connect;
 use lockstep_redis::Redlock;
 use lockstep_testkit::servers::{ClockShim, RedisOptions, RedisServer};
 use lockstep_testkit::stories;
-use lockstep_testkit::suite::{self, Subject};
+use lockstep_testkit::suite::{self, Fact, Subject};
 
 /// Their clocks are set right after they have started, so that they seem to have run for as long as it takes
 /// to vote. (That this is possible is one of the things that the guide says Redlock cannot know.)
@@ -46,6 +46,7 @@ fn redlock(tenant: &str) -> Subject {
             Box::pin(async move { immortals(&pattern) })
         })
         .with_breaks_heard_late()
+        .without(&[Fact::Fencing, Fact::Fair, Fact::Shared, Fact::Deadlocks, Fact::Particulars])
         .with_parallel(6)
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Foreign {
 impl Player {
     fn command(self) -> Command {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop");
-        let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../interop");
+        let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/interop");
         let (program, script): (PathBuf, Option<PathBuf>) = match self {
             // Debian's own, which has Debian's modules.
             Self::Python => ("/usr/bin/python3".into(), Some(sources.join("python/main.py"))),

@@ -14,6 +14,10 @@
 //! # }
 //! ```
 //!
+//! A store that cannot promise everything says so in its `facts()`, and its test says so too, with
+//! [`Subject::without`]: what a store does not claim is not tried, and a claim that was lost by mistake would
+//! pass otherwise.
+//!
 //! Cases are on two levels. Those about *verbs* ask the store directly; those about the *handle*
 //! use [`Locks`](lockstep_lock::Locks) and run three times: as the store is, with signals that
 //! never come, and with signals that come all the time. (A verb listens to no signal, so there is
@@ -78,6 +82,7 @@ pub async fn run_some(subject: &Subject, part: &str) -> Report {
     }
     if part.is_empty() {
         report.look_for_facts_without_cases();
+        report.look_for_unexpected_refusals(&subject.lacks);
     }
     report.save_if_asked();
     report

@@ -70,6 +70,8 @@ pub struct Report {
     claims: BTreeMap<Fact, String>,
     entries: Vec<Entry>,
     missing: Vec<Fact>,
+    /// Facts that are not claimed and should be, or the other way round.
+    unexpected: Vec<Fact>,
 }
 
 impl Report {
@@ -81,6 +83,7 @@ impl Report {
             claims: Fact::ALL.into_iter().filter_map(claim).collect(),
             entries: Vec::new(),
             missing: Vec::new(),
+            unexpected: Vec::new(),
         }
     }
 
@@ -112,6 +115,12 @@ impl Report {
         self.missing = self.claims.keys().copied().filter(|fact| !backed.contains(fact)).collect();
     }
 
+    /// What is refused must have been announced: a fact that is no longer claimed is no longer tried.
+    pub(crate) fn look_for_unexpected_refusals(&mut self, expected: &[Fact]) {
+        let differs = |fact: &Fact| self.claims.contains_key(fact) == expected.contains(fact);
+        self.unexpected = Fact::ALL.into_iter().filter(differs).collect();
+    }
+
     /// The store it was run on.
     pub fn store(&self) -> &str {
         &self.store
@@ -130,7 +139,11 @@ impl Report {
         });
         let missing = self.missing.iter();
         let missing = missing.map(|fact| format!("`{fact}` is claimed, and nothing backs it"));
-        failed.chain(missing).collect()
+        let unexpected = self.unexpected.iter().map(|fact| match self.claims.contains_key(fact) {
+            true => format!("`{fact}` is claimed, and the test says that it is not"),
+            false => format!("`{fact}` is not claimed, and the test does not expect that"),
+        });
+        failed.chain(missing).chain(unexpected).collect()
     }
 
     /// Prints the report and fails the test if anything is wrong.
@@ -167,7 +180,10 @@ impl Report {
     }
 
     fn cell_of_fact(&self, fact: Fact) -> String {
-        let Some(claim) = self.claims.get(&fact) else { return "not claimed".to_owned() };
+        let Some(claim) = self.claims.get(&fact) else {
+            let expected = !self.unexpected.contains(&fact);
+            return if expected { "not claimed" } else { "NOT CLAIMED ANY MORE" }.to_owned();
+        };
         let mine = || self.entries.iter().filter(|entry| entry.backs.contains(&fact));
         let ran = mine().filter(|entry| !matches!(entry.outcome, Outcome::NotClaimed(_))).count();
         let failed = mine().filter(|entry| matches!(entry.outcome, Outcome::Failed(_))).count();
@@ -271,6 +287,20 @@ mod tests {
         let report = report(Outcome::NotClaimed("it says so".to_owned()));
         assert_eq!(report.problems(), ["`fair` is claimed, and nothing backs it"]);
         assert!(report.to_string().contains("NOTHING BACKS IT"));
+    }
+
+    #[test]
+    fn a_refusal_that_nobody_expects_is_a_problem_and_so_is_a_claim() {
+        let mut report = report(Outcome::Passed);
+        report.claims = Fact::ALL.into_iter().map(|fact| (fact, "yes".to_owned())).collect();
+        report.look_for_unexpected_refusals(&[]);
+        assert_eq!(report.problems(), [""; 0]);
+        report.claims.remove(&Fact::Shared);
+        report.look_for_unexpected_refusals(&[]);
+        let refused = ["`shared` is not claimed, and the test does not expect that"];
+        assert_eq!(report.problems(), refused);
+        report.look_for_unexpected_refusals(&[Fact::Shared, Fact::Push]);
+        assert_eq!(report.problems(), ["`push` is claimed, and the test says that it is not"]);
     }
 
     #[test]

@@ -4,6 +4,8 @@ use anyhow::Result;
 use futures_util::future::BoxFuture;
 use lockstep_lock::store::Connect;
 
+use super::case::Fact;
+
 pub(crate) type OrphanCheck =
     Arc<dyn Fn() -> BoxFuture<'static, Result<Vec<String>>> + Send + Sync>;
 
@@ -16,6 +18,7 @@ pub struct Subject {
     pub(crate) orphans: Option<OrphanCheck>,
     pub(crate) parallel: usize,
     pub(crate) tells_of_breaks: bool,
+    pub(crate) lacks: Vec<Fact>,
 }
 
 /// How other processes come to the same store.
@@ -32,7 +35,15 @@ impl Subject {
         connect: impl Fn() -> Arc<dyn Connect> + Send + Sync + 'static,
     ) -> Self {
         let (name, connect) = (name.into(), Arc::new(connect));
-        Self { name, connect, processes: None, orphans: None, parallel: 8, tells_of_breaks: true }
+        Self {
+            name,
+            connect,
+            processes: None,
+            orphans: None,
+            parallel: 8,
+            tells_of_breaks: true,
+            lacks: vec![],
+        }
     }
 
     /// The test binary has a test named `test` that calls
@@ -59,6 +70,14 @@ impl Subject {
     #[must_use]
     pub fn with_parallel(mut self, cases: usize) -> Self {
         self.parallel = cases;
+        self
+    }
+
+    /// What this store does not claim, and the suite therefore does not try. A store that stops claiming
+    /// anything else would otherwise pass with fewer cases.
+    #[must_use]
+    pub fn without(mut self, facts: &[Fact]) -> Self {
+        self.lacks.extend(facts);
         self
     }
 
