@@ -63,7 +63,8 @@ impl Lease {
         now < self.trusted_until
     }
 
-    /// When to renew: a third of the ttl after it was asked for, so that two renewals may fail.
+    /// When to renew: a third of the ttl after it was asked for, so that two renewals may fail and a third
+    /// still comes in time.
     pub fn renew_at(self) -> Moment {
         self.asked_at + self.ttl / 3
     }

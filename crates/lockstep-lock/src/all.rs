@@ -10,7 +10,7 @@ use lockstep_core::time::Moment;
 use lockstep_core::{Key, KeyError};
 
 use crate::error::{LockError, Lost};
-use crate::guard::{Guard, run_until};
+use crate::guard::{Guard, run_trusted};
 use crate::locks::Locks;
 use crate::request::{Request, Terms, options};
 use crate::share::Share;
@@ -170,13 +170,12 @@ impl Guards {
     /// Runs `work` and stops it (drops its future) when trust in one of them ends first.
     ///
     /// # Errors
-    /// [`Lost`], if trust ended before the work did.
+    /// [`Lost`], if trust ended before the work did, also within its last step.
     ///
     /// # Cancel safety
     /// Dropping it drops the work; the locks stay held.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        self.check()?;
-        run_until(self.lost(), work).await
+        run_trusted(|| self.check(), self.lost(), work).await
     }
 
     /// Gives all of them back and waits until the store has them.

@@ -6,12 +6,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use lockstep_core::time::{Clock, Moment};
 use lockstep_core::{Effect, ErrorKind, Lease, StoreError, Token};
-use metrics::{counter, gauge};
+use metrics::counter;
+use tracing::Span;
 
 use crate::acquisition::{Acquisition, Event, Step, Terms};
 use crate::error::{LockError, Lost, LostCause};
 use crate::inbox::{Mailbox, Note};
 use crate::locks::Inner;
+use crate::meters::Waits;
 use crate::stake::Stake;
 use crate::store::{Answer, Claim, Release};
 
@@ -22,6 +24,19 @@ const SLICE: Duration = Duration::from_millis(500);
 pub(crate) enum Outcome {
     Held { stake: Stake, token: Option<Token>, lease: Lease },
     Busy,
+}
+
+/// Somebody who waits.
+struct InLine {
+    /// When the store last said that it is our turn, or may be.
+    told_at: Option<Moment>,
+    _counted: Waits,
+}
+
+impl InLine {
+    fn new(inner: &Inner) -> Box<Self> {
+        Box::new(Self { told_at: None, _counted: inner.meters.waits() })
+    }
 }
 
 /// Asks until the machine is done. Dropping this future at any await gives back what the store
@@ -39,7 +54,8 @@ pub(crate) fn acquire(
         let terms = Terms { ttl: claim.ttl, drift: inner.drift, deadline, push: inner.facts.push };
         let mut machine = Acquisition::new(terms);
         let mut event = Event::Start;
-        let mut pushed_at = None;
+        // Boxed, as all that a lock that is free does not need.
+        let mut in_line: Option<Box<InLine>> = None;
         loop {
             let now = inner.clock.now();
             let random =
@@ -52,14 +68,16 @@ pub(crate) fn acquire(
                     let answer =
                         bounded(inner.facts.store, limit, inner.store.acquire(claim)).await;
                     stake.answered(&answer);
-                    report_queue(inner, &answer);
+                    if matches!(answer, Ok(Answer::Queued { .. })) {
+                        in_line.get_or_insert_with(|| InLine::new(inner)).told_at = None;
+                    }
                     Event::Answered(answer)
                 }
-                // Boxed, so that the future of a lock that is free, which does not wait, stays small.
                 Step::Wait(until) => match Box::pin(wait(inner, mailbox.as_ref(), until)).await {
-                    Some(event) => {
-                        if matches!(event, Event::Pushed(_)) {
-                            pushed_at = Some(inner.clock.now());
+                    Some((event, came_at)) => {
+                        // A pause after a failed ask ends by itself, and it is still our turn.
+                        if came_at.is_some() {
+                            in_line.get_or_insert_with(|| InLine::new(inner)).told_at = came_at;
                         }
                         event
                     }
@@ -70,8 +88,11 @@ pub(crate) fn acquire(
                 }
                 Step::Held { token, lease } => {
                     inner.meters.granted(now.since(started));
-                    if let Some(pushed_at) = pushed_at {
-                        inner.meters.handed_over(now.since(pushed_at));
+                    if let Some(token) = token {
+                        Span::current().record("token", token.get());
+                    }
+                    if let Some(told_at) = in_line.and_then(|in_line| in_line.told_at) {
+                        inner.meters.handed_over(now.since(told_at));
                     }
                     return Ok(Outcome::Held { stake, token, lease });
                 }
@@ -102,8 +123,13 @@ pub(crate) fn acquire(
     }
 }
 
-/// What the machine waits for; nothing, if the handle is closed meanwhile.
-async fn wait(inner: &Inner, mailbox: Option<&Mailbox>, until: Moment) -> Option<Event> {
+/// What the machine waits for, and when it came if the store sent it; nothing, if the handle is closed
+/// meanwhile.
+async fn wait(
+    inner: &Inner,
+    mailbox: Option<&Mailbox>,
+    until: Moment,
+) -> Option<(Event, Option<Moment>)> {
     let next_note = async {
         match mailbox {
             Some(mailbox) => mailbox.next().await,
@@ -113,11 +139,11 @@ async fn wait(inner: &Inner, mailbox: Option<&Mailbox>, until: Moment) -> Option
     tokio::select! {
         biased;
         () = inner.keeper.closed() => None,
-        note = next_note => Some(match note {
-            Note::Granted(token) => Event::Pushed(token),
-            Note::AskAgain => Event::Hinted,
+        (note, came_at) = next_note => Some(match note {
+            Note::Granted(token) => (Event::Pushed(token), came_at),
+            Note::AskAgain => (Event::Hinted, came_at),
         }),
-        () = sleep_until(&*inner.clock, until) => Some(Event::Woke),
+        () = sleep_until(&*inner.clock, until) => Some((Event::Woke, None)),
     }
 }
 
@@ -129,12 +155,6 @@ async fn closed(inner: &Inner, mut stake: Stake) -> LockError {
         stake.settled();
     }
     LockError::Closed
-}
-
-fn report_queue(inner: &Inner, answer: &Result<Answer, StoreError>) {
-    if let Ok(Answer::Queued { ahead, .. }) = answer {
-        gauge!("lockstep_queue_length", "store" => inner.facts.store).set(*ahead as f64 + 1.0);
-    }
 }
 
 /// No verb of a store takes longer than `limit`: after that its outcome is unknown.

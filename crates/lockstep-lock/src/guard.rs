@@ -1,11 +1,14 @@
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use futures_util::future::join;
 use lockstep_core::time::Moment;
 use lockstep_core::{Key, Lease, Owner, Token};
+use tracing::{Instrument, Span, debug_span};
 
 use crate::drive::bounded;
 use crate::error::{LockError, Lost};
@@ -46,6 +49,7 @@ struct Stint {
     inner: Arc<Inner>,
     claim: Claim,
     since: Moment,
+    _span: Span,
 }
 
 impl Held {
@@ -85,7 +89,9 @@ impl Guard {
     ) -> Self {
         let trust = inner.keeper.keep(stake.hold().clone(), lease, limit);
         let since = inner.clock.now();
-        let (stint, downgraded) = (Stint { inner, claim, since }, AtomicBool::new(false));
+        let _span =
+            debug_span!("hold", key = %claim.key, claim = %claim.id, token = token.map(Token::get));
+        let (stint, downgraded) = (Stint { inner, claim, since, _span }, AtomicBool::new(false));
         let held = Held { stint, token, trust, stake, downgraded };
         Self { held: Arc::new(held) }
     }
@@ -157,8 +163,9 @@ impl Guard {
         Lost { key: self.held.key().clone(), cause }
     }
 
-    /// Runs `work` and stops it (drops its future) when trust ends first. What is already on its
-    /// way to a database then may still arrive: send the [`token`](Self::token) with it.
+    /// Runs `work` and stops it (drops its future) when trust ends first: the clock is read before each
+    /// step of it. What is already on its way to a database then may still arrive: send the
+    /// [`token`](Self::token) with it.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -171,13 +178,12 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// [`Lost`], if trust ended before the work did.
+    /// [`Lost`], if trust ended before the work did, also within its last step.
     ///
     /// # Cancel safety
     /// Dropping it drops the work; the lock stays held by the guard.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        self.check()?;
-        run_until(self.lost(), work).await
+        run_trusted(|| self.check(), self.lost(), work).await
     }
 
     /// Gives the lock back and waits until the store has it. If other guards of the same owner
@@ -197,12 +203,14 @@ impl Guard {
         let inner = Arc::clone(&stint.inner);
         inner.keeper.forget(stake.hold().id);
         let what = Release::Mine(stake.hold().clone());
+        let span = debug_span!("release", key = %what.key(), claim = %stake.hold().id);
         let mut rest = Some((stint, trust));
         let mut unsure = false;
         loop {
             let verb = bounded(inner.facts.store, inner.op_timeout, inner.store.release(&what));
             // The rest is put away while the store works; nobody has to wait for that afterwards.
-            let (answer, ()) = join(verb, async { drop(rest.take()) }).await;
+            let put_away = async { drop(rest.take()) };
+            let (answer, ()) = join(verb.instrument(span.clone()), put_away).await;
             match answer {
                 Ok(Released::Done) => {
                     stake.settled();
@@ -291,15 +299,24 @@ impl Guard {
     }
 }
 
-/// Stops the work (drops its future) when the loss comes first.
-pub(crate) async fn run_until<F: Future>(
+/// Stops the work (drops its future) when the loss comes first. `lost` wakes it up; what decides is `check`,
+/// because after a pause the work may be polled before anybody has noticed the loss.
+pub(crate) async fn run_trusted<F: Future>(
+    check: impl Fn() -> Result<(), Lost>,
     lost: impl Future<Output = Lost>,
     work: F,
 ) -> Result<F::Output, Lost> {
+    let mut work = pin!(work);
+    let step = poll_fn(|context| {
+        if let Err(lost) = check() {
+            return Poll::Ready(Err(lost));
+        }
+        work.as_mut().poll(context).map(|output| check().map(|()| output))
+    });
     tokio::select! {
         biased;
         lost = lost => Err(lost),
-        output = work => Ok(output),
+        output = step => output,
     }
 }
 

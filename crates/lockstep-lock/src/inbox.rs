@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use lockstep_core::time::{Clock, Moment};
 use lockstep_core::{ClaimId, Token};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -41,6 +42,8 @@ pub struct Inbox(Arc<Shared>);
 struct Shared {
     waiting: Mutex<HashMap<ClaimId, Arc<Bell>>>,
     lost: Mutex<Option<OnLost>>,
+    /// What the time of arrival is read from; without it, notes have none.
+    clock: Option<Arc<dyn Clock>>,
     tap: Option<Box<dyn Fn(Signal) + Send + Sync>>,
 }
 
@@ -49,7 +52,7 @@ type OnLost = Box<dyn Fn(ClaimId, String) + Send + Sync>;
 #[derive(Default)]
 struct Bell {
     rung: Notify,
-    note: Mutex<Option<Note>>,
+    note: Mutex<Option<(Note, Option<Moment>)>>,
 }
 
 /// What a waiter is told.
@@ -63,6 +66,11 @@ impl Inbox {
     /// An inbox of its own; only tests and wrappers need one.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An inbox that knows when a signal came.
+    pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(Shared { clock: Some(clock), ..Shared::default() }))
     }
 
     /// An inbox that hands every signal to `tap` and keeps none: for wrappers of stores that
@@ -80,8 +88,9 @@ impl Inbox {
             Signal::Granted { claim, token } => self.ring(claim, Note::Granted(token)),
             Signal::AskAgain { claim } => self.ring(claim, Note::AskAgain),
             Signal::AskAllAgain => {
+                let now = self.now();
                 for bell in self.0.waiting.lock().values() {
-                    bell.ring(Note::AskAgain);
+                    bell.ring(Note::AskAgain, now);
                 }
             }
             Signal::Lost { claim, reason } => {
@@ -93,9 +102,14 @@ impl Inbox {
     }
 
     fn ring(&self, claim: ClaimId, note: Note) {
+        let now = self.now();
         if let Some(bell) = self.0.waiting.lock().get(&claim) {
-            bell.ring(note);
+            bell.ring(note, now);
         }
+    }
+
+    fn now(&self) -> Option<Moment> {
+        self.0.clock.as_ref().map(|clock| clock.now())
     }
 
     pub(crate) fn on_lost(&self, act: impl Fn(ClaimId, String) + Send + Sync + 'static) {
@@ -111,12 +125,14 @@ impl Inbox {
 }
 
 impl Bell {
-    fn ring(&self, note: Note) {
+    fn ring(&self, note: Note, now: Option<Moment>) {
         let mut kept = self.note.lock();
-        // A grant says more than "ask again" and must not be overwritten by it.
-        if !matches!((&*kept, note), (Some(Note::Granted(_)), Note::AskAgain)) {
-            *kept = Some(note);
-        }
+        *kept = match *kept {
+            // A grant says more than "ask again" and must not be overwritten by it; "ask again" says the
+            // same twice, and has said it since the first time.
+            Some(first) if note == Note::AskAgain => Some(first),
+            _ => Some((note, now)),
+        };
         drop(kept);
         self.rung.notify_one();
     }
@@ -130,8 +146,8 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// The next note. Cancel safe: a note is either returned or kept.
-    pub(crate) async fn next(&self) -> Note {
+    /// The next note, and when it came. Cancel safe: a note is either returned or kept.
+    pub(crate) async fn next(&self) -> (Note, Option<Moment>) {
         loop {
             if let Some(note) = self.bell.note.lock().take() {
                 return note;

@@ -13,11 +13,15 @@ use metrics::{counter, histogram};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OnceCell, mpsc, watch};
 use tokio::task::JoinSet;
+use tracing::{Instrument, debug_span};
 
 use crate::drive::{bounded, sleep_until};
 use crate::error::LostCause;
-use crate::renewals::{Change, Renewals};
+use crate::renewals::{Change, Renewals, patience};
 use crate::store::{Connect, Hold, LockStore, Release};
+
+/// Connecting may try several addresses and a TLS handshake: it gets the time of this many operations.
+pub(crate) const OPENING: u32 = 3;
 
 /// What the guard and the keeper both see of one hold.
 pub(crate) struct Trust {
@@ -190,7 +194,8 @@ impl Keeper {
         }
     }
 
-    /// Ends every hold, gives everything back and stops the thread.
+    /// Ends every hold, gives everything back and stops the thread. A store that does not answer is not
+    /// waited for until the last ttl has passed: the thread goes on trying by itself.
     pub(crate) async fn close(&self) {
         let ids: Vec<ClaimId> = {
             let mut held = self.shared.held.lock();
@@ -207,7 +212,11 @@ impl Keeper {
         }
         // Fails only when the thread has been told before; then its end is what is waited for.
         let _ = self.orders.send(Order::Close);
-        let _ = self.shared.ended.subscribe().wait_for(|ended| *ended).await;
+        let mut told = self.shared.ended.subscribe();
+        let limit = self.shared.op_timeout * OPENING;
+        if tokio::time::timeout(limit, told.wait_for(|ended| *ended)).await.is_err() {
+            tracing::warn!(store = self.shared.store, "closed before the store has been told");
+        }
     }
 }
 
@@ -219,6 +228,8 @@ impl Shared {
         drop(held);
         if let Some(trust) = trust
             && trust.end(cause.clone())
+            // Who closes its handle wants to.
+            && cause != LostCause::Closed
         {
             counter!("lockstep_losses_total", "store" => self.store).increment(1);
             tracing::warn!(claim = %id, %cause, store = self.store, "lock lost");
@@ -235,7 +246,9 @@ struct Lane {
 
 impl Lane {
     async fn get(&self) -> Result<&Arc<dyn LockStore>, StoreError> {
-        let open = || bounded("keeper", self.op_timeout, self.connect.open(None));
+        // As long as the other lane gets: a store that can be opened must also be renewed on.
+        let limit = self.op_timeout * OPENING;
+        let open = || bounded("keeper", limit, self.connect.open(None));
         self.store.get_or_try_init(open).await
     }
 }
@@ -298,13 +311,16 @@ impl Worker {
             let Some((holds, late)) = batch else { return next };
             histogram!("lockstep_renewal_lateness_seconds", "store" => self.shared.store)
                 .record(late.as_secs_f64());
-            self.tasks.spawn(renew(Arc::clone(&self.shared), Arc::clone(&self.lane), now, holds));
+            let span = debug_span!("renew", holds = holds.len(), late = ?late);
+            let renewal = renew(Arc::clone(&self.shared), Arc::clone(&self.lane), now, holds);
+            self.tasks.spawn(renewal.instrument(span));
         }
     }
 
     fn give_back(&mut self, hold: Hold, unsure: bool) {
         let (shared, lane) = (Arc::clone(&self.shared), Arc::clone(&self.lane));
-        self.tasks.spawn(async move {
+        let span = debug_span!("release", key = %hold.key, claim = %hold.id);
+        let released = async move {
             give_back(&shared, &lane, &hold).await;
             if unsure {
                 // After one more operation's time, a request that was on its way has either
@@ -312,13 +328,17 @@ impl Worker {
                 sleep_until(&*shared.clock, shared.clock.now() + shared.op_timeout).await;
                 give_back(&shared, &lane, &hold).await;
             }
-        });
+        };
+        self.tasks.spawn(released.instrument(span));
     }
 }
 
 async fn renew(shared: Arc<Shared>, lane: Arc<Lane>, asked_at: Moment, holds: Vec<Hold>) {
     let answer = match lane.get().await {
-        Ok(store) => bounded(shared.store, shared.op_timeout, store.renew(&holds)).await,
+        Ok(store) => {
+            let limit = patience(&holds, shared.op_timeout);
+            bounded(shared.store, limit, store.renew(&holds)).await
+        }
         Err(error) => Err(error),
     };
     let changes = {

@@ -20,7 +20,9 @@ use crate::reentry::Reentry;
 use crate::request::{LockRequest, TryLockRequest};
 use crate::share::Share;
 use crate::stake::Stake;
-use crate::store::{Connect, LockStore, LockView, Page, Query, Release, Released, Renewal};
+use crate::store::{
+    Answer, Claim, Connect, LockStore, LockView, Page, Query, Release, Released, Renewal,
+};
 
 /// The default ttl.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(10);
@@ -99,10 +101,9 @@ impl Locks {
     /// The store cannot be reached, or refuses.
     pub async fn open_with(store: Arc<dyn Connect>, options: Options) -> Result<Self, LockError> {
         let Options { clock, drift, op_timeout } = options;
-        let inbox = Inbox::new();
-        // Connecting may try several addresses and a TLS handshake: it gets the time of a few
-        // operations.
-        let lane = bounded("store", op_timeout * 3, store.open(Some(inbox.clone()))).await?;
+        let inbox = Inbox::with_clock(Arc::clone(&clock));
+        let opening = store.open(Some(inbox.clone()));
+        let lane = bounded("store", op_timeout * keeper::OPENING, opening).await?;
         let facts = lane.facts();
         let setup = keeper::Setup { store: facts.store, clock: clock.clone(), drift, op_timeout };
         let keeper = Keeper::start(store, setup)?;
@@ -287,8 +288,17 @@ impl Locks {
             Some(Renewal::Renewed) => {
                 if inner.facts.ends_with_connection {
                     // From now on it lives with this handle's connection, not with the other's.
-                    let verb = inner.store.acquire(&claim);
-                    bounded(inner.facts.store, inner.op_timeout, verb).await?;
+                    // Whoever broke it meanwhile must not find it in a queue.
+                    let asks = Claim { wait: false, ..claim.clone() };
+                    let verb = inner.store.acquire(&asks);
+                    let cause = match bounded(inner.facts.store, inner.op_timeout, verb).await? {
+                        Answer::Granted { .. } => None,
+                        Answer::Broken { reason } => Some(LostCause::Broken(reason)),
+                        _ => Some(LostCause::Taken),
+                    };
+                    if let Some(cause) = cause {
+                        return Err(Lost { key: claim.key, cause }.into());
+                    }
                 }
                 let lease = Lease::new(asked_at, claim.ttl, inner.drift);
                 let stake = Stake::held(inner.keeper.clone(), claim.hold());
@@ -356,7 +366,9 @@ impl Locks {
 
     /// Ends the handle: every guard still held through it is lost and given back, what dropped
     /// guards left behind is given back too, and the renewal thread stops. Returns when the store
-    /// has been told. Later requests, and those that still wait, fail with [`LockError::Closed`].
+    /// has been told, or after three operations' time if the store does not answer: then the thread goes on
+    /// trying as long as the process lives, and the ttl frees what it does not reach. Later requests, and
+    /// those that still wait, fail with [`LockError::Closed`].
     pub async fn close(&self) {
         self.inner.keeper.close().await;
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use metrics::{Key, Label, Level, Metadata, with_recorder};
+use metrics::{Gauge, Key, Label, Level, Metadata, with_recorder};
 
 static METADATA: Metadata<'static> =
     Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
@@ -13,6 +13,17 @@ pub(crate) struct Meters {
     hand_over: Key,
     hold: Key,
     grants: Key,
+    queue: Key,
+}
+
+/// Somebody who waits, for as long as this lives: counted twice by the same gauge, also if the program's
+/// recorder is another one by then.
+pub(crate) struct Waits(Gauge);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
 }
 
 impl Meters {
@@ -23,6 +34,7 @@ impl Meters {
             hand_over: key("lockstep_hand_over_seconds"),
             hold: key("lockstep_hold_seconds"),
             grants: key("lockstep_grants_total"),
+            queue: key("lockstep_queue_length"),
         }
     }
 
@@ -32,7 +44,14 @@ impl Meters {
         with_recorder(|recorder| recorder.register_counter(&self.grants, &METADATA)).increment(1);
     }
 
-    /// It had been handed over this long before.
+    /// Somebody begins to wait.
+    pub(crate) fn waits(&self) -> Waits {
+        let queue = with_recorder(|recorder| recorder.register_gauge(&self.queue, &METADATA));
+        queue.increment(1.0);
+        Waits(queue)
+    }
+
+    /// The store had said so this long before.
     pub(crate) fn handed_over(&self, ago: Duration) {
         record(&self.hand_over, ago);
     }

@@ -15,6 +15,18 @@ const RETRY_PART: u32 = 10;
 /// were taken one after the other then cost one request and not one each.
 const ALONG_PART: u32 = 30;
 
+/// How long the answer to a renewal is waited for, as a part of the ttl: a store that is silent is asked twice
+/// more before the lease ends, and over another connection if it has one.
+const PATIENCE_PART: u32 = 5;
+/// A store that is far away has this long to answer, however short the lease.
+const LEAST_PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long to wait for the answer to this batch, where any operation gets `op_timeout`.
+pub fn patience(holds: &[Hold], op_timeout: Duration) -> Duration {
+    let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
+    (shortest / PATIENCE_PART).max(LEAST_PATIENCE).min(op_timeout)
+}
+
 /// All holds of one handle.
 #[derive(Debug, Default)]
 pub struct Renewals {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, TryFutureExt};
 use lockstep_core::time::Moment;
 use lockstep_core::{ClaimId, Key, KeyError, Label, Owner};
-use tracing::Instrument;
+use tracing::{Instrument, field};
 
 use crate::deadlock::{self, Deadlock};
 use crate::drive::{self, Outcome};
@@ -257,7 +257,8 @@ impl Request {
             true => Box::pin(deadlock::watch(inner, claim.owner, claim.id)),
             false => Box::pin(std::future::pending()),
         };
-        let span = tracing::debug_span!("lock", key = %claim.key, claim = %claim.id);
+        let span =
+            tracing::debug_span!("lock", key = %claim.key, claim = %claim.id, token = field::Empty);
         let asked = drive::acquire(inner, claim, started, self.deadline(started)).instrument(span);
         let outcome = tokio::select! {
             biased;

@@ -10,9 +10,9 @@ use futures_util::future::try_join_all;
 use lockstep_core::time::Clock;
 use lockstep_lock::clock::SystemClock;
 use lockstep_lock::memory::Memory;
-use lockstep_lock::store::RENEW_BATCH;
-use lockstep_lock::{Guard, Locks, Options};
-use lockstep_testkit::wrap::Counting;
+use lockstep_lock::store::{Connect, LockStore, RENEW_BATCH, Verb};
+use lockstep_lock::{Guard, Inbox, Locks, Options};
+use lockstep_testkit::wrap::{Counting, FailingVerbs, Reach};
 
 /// For what must come, on a machine that may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -66,6 +66,47 @@ async fn what_is_due_together_is_renewed_together() {
     assert!(counts.largest_batch > 1 && counts.largest_batch <= RENEW_BATCH, "{counts:?}");
     assert!(counts.renews < GUARDS / 2, "{counts:?}");
     drop(guards);
+}
+
+/// A store whose second lane, the keeper's, takes this long to open.
+struct SlowLane(Memory, Duration);
+
+impl Connect for SlowLane {
+    fn open<'a>(&'a self, inbox: Option<Inbox>) -> Verb<'a, Arc<dyn LockStore>> {
+        Box::pin(async move {
+            if inbox.is_none() {
+                tokio::time::sleep(self.1).await;
+            }
+            self.0.open(inbox).await
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_lane_that_takes_longer_to_open_than_an_operation_renews_all_the_same() {
+    let op_timeout = Duration::from_millis(300);
+    let store = Arc::new(SlowLane(Memory::new(), op_timeout * 2));
+    let options = Options { op_timeout, ..Options::default() };
+    let locks = Locks::open_with(store, options).await.unwrap().with_ttl(Duration::from_secs(5));
+    let guard = locks.lock("k").await.unwrap();
+    let granted_until = guard.trusted_until();
+    eventually("it is renewed", || guard.trusted_until() > granted_until).await;
+    assert!(guard.is_trusted());
+}
+
+#[tokio::test]
+async fn closing_does_not_wait_a_day_for_a_store_that_is_gone() {
+    let failing = Arc::new(FailingVerbs::new(Arc::new(Memory::new())));
+    let options = Options { op_timeout: Duration::from_millis(50), ..Options::default() };
+    let locks = Locks::open_with(failing.clone(), options).await.unwrap();
+    let guard = locks.lock("k").ttl(Duration::from_secs(86_400)).await.unwrap();
+    failing.set_reach(Reach::Refused);
+    tokio::time::timeout(PATIENCE, locks.close()).await.unwrap();
+    assert!(!guard.is_trusted());
+    // The thread goes on trying.
+    failing.set_reach(Reach::Open);
+    let other = Locks::open_with(failing, Options::default()).await.unwrap();
+    other.lock("k").within(PATIENCE).await.unwrap().release().await.unwrap();
 }
 
 /// Guards may outlive the runtime they were acquired on, and be dropped where there is none.

@@ -1,10 +1,13 @@
 //! What a dashboard gets to see. A recorder is for the whole process, so this is a test of its own.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_lock::Locks;
 use lockstep_lock::memory::Memory;
+use lockstep_lock::store::{Connect, LockStore, Verb};
+use lockstep_lock::{Guard, Inbox, LockError, Locks, Options, Signal};
+use lockstep_testkit::wrap::{FailingVerbs, VerbName};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,6 +38,40 @@ fn count(seen: &BTreeMap<String, DebugValue>, name: &str) -> u64 {
     }
 }
 
+/// A store that does not say who has the lock, only that it is worth asking.
+struct Hinting(Memory);
+
+impl Connect for Hinting {
+    fn open<'a>(&'a self, inbox: Option<Inbox>) -> Verb<'a, Arc<dyn LockStore>> {
+        let hint = |inbox: Inbox| {
+            Inbox::tapped(move |signal| {
+                inbox.deliver(match signal {
+                    Signal::Granted { claim, .. } => Signal::AskAgain { claim },
+                    other => other,
+                })
+            })
+        };
+        self.0.open(inbox.map(hint))
+    }
+}
+
+/// Returns when somebody waits for the lock besides its holder. Who waits is no task of its own: it does
+/// nothing while nobody asks it to.
+async fn until_it_waits(
+    waiting: &mut (impl Future<Output = Result<Guard, LockError>> + Unpin),
+    holder: &Locks,
+) {
+    let queued = async {
+        while holder.inspect("job").await.unwrap().is_none_or(|lock| lock.waiting == 0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = waiting => panic!("it is held"),
+        queued = tokio::time::timeout(PATIENCE, queued) => queued.unwrap(),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn waits_holds_hand_overs_renewals_and_losses_are_measured() {
     let recorder = DebuggingRecorder::new();
@@ -42,17 +79,12 @@ async fn waits_holds_hand_overs_renewals_and_losses_are_measured() {
     recorder.install().unwrap();
     let store = Memory::new();
     let locks = Locks::open(store.clone()).await.unwrap();
-    let others = Locks::open(store).await.unwrap();
+    let others = Locks::open(store.clone()).await.unwrap();
 
     let ttl = Duration::from_millis(600);
     let held = locks.lock("job").ttl(ttl).await.unwrap();
-    let waiting = tokio::spawn(others.lock("job").into_future());
-    let queued = async {
-        while locks.inspect("job").await.unwrap().is_none_or(|lock| lock.waiting == 0) {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, queued).await.unwrap();
+    let mut waiting = others.lock("job").into_future();
+    until_it_waits(&mut waiting, &locks).await;
     // Its lease ends without a renewal, so trust beyond it shows that there was one.
     let granted_until = held.trusted_until();
     let renewed = async {
@@ -70,13 +102,18 @@ async fn waits_holds_hand_overs_renewals_and_losses_are_measured() {
     assert_eq!(count(&seen, "lockstep_losses_total"), 0);
 
     held.release().await.unwrap();
-    let next = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
+    // It has been told, and is slow to notice.
+    let slow = Duration::from_millis(20);
+    tokio::time::sleep(slow).await;
+    let next = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap();
     let seen = look(&snapshotter);
     let [hold] = times(&seen, "lockstep_hold_seconds")[..] else { panic!("{seen:?}") };
     let [wait] = times(&seen, "lockstep_wait_seconds")[..] else { panic!("{seen:?}") };
     let [hand_over] = times(&seen, "lockstep_hand_over_seconds")[..] else { panic!("{seen:?}") };
     assert!(hold >= ttl.as_secs_f64() / 3.0, "held until it was renewed: {hold}");
-    assert!(wait >= hand_over, "{wait}, of which {hand_over} since it was free");
+    assert!(hand_over >= slow.as_secs_f64(), "{hand_over} since it was told");
+    assert!(wait >= hand_over, "{wait}, of which {hand_over} since it was told");
+    assert_eq!(seen["lockstep_queue_length"], DebugValue::Gauge((-1.0).into()), "one less waits");
 
     locks.break_lock_now("job", "moving house").await.unwrap();
     tokio::time::timeout(PATIENCE, next.lost()).await.unwrap();
@@ -87,4 +124,30 @@ async fn waits_holds_hand_overs_renewals_and_losses_are_measured() {
     assert!(late.is_err());
     assert_eq!(count(&look(&snapshotter), "lockstep_timeouts_total"), 1);
     held.release().await.unwrap();
+
+    // Who is only told to ask is as late as it asked, and what it asks may be lost on the way.
+    let held = locks.lock("job").await.unwrap();
+    let failing = Arc::new(FailingVerbs::new(Arc::new(Hinting(store))));
+    let hinted = Locks::open_with(failing.clone(), Options::default()).await.unwrap();
+    let mut waiting = hinted.lock("job").into_future();
+    until_it_waits(&mut waiting, &locks).await;
+    look(&snapshotter);
+    failing.lose_reply(VerbName::Acquire, 1);
+    held.release().await.unwrap();
+    tokio::time::sleep(slow).await;
+    let next = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap();
+    let seen = look(&snapshotter);
+    let [hand_over] = times(&seen, "lockstep_hand_over_seconds")[..] else { panic!("{seen:?}") };
+    assert!(hand_over >= slow.as_secs_f64(), "{hand_over} since it was told");
+    next.release().await.unwrap();
+
+    let held = locks.lock("job").await.unwrap();
+    let mut waiting = others.lock("job").into_future();
+    until_it_waits(&mut waiting, &locks).await;
+    drop(waiting);
+    locks.close().await;
+    assert!(!held.is_trusted());
+    let seen = look(&snapshotter);
+    assert_eq!(count(&seen, "lockstep_losses_total"), 0, "who closes its handle loses nothing");
+    assert_eq!(seen["lockstep_queue_length"], DebugValue::Gauge(0.0.into()), "it has gone");
 }

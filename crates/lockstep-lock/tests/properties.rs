@@ -11,7 +11,7 @@ use lockstep_core::{ClaimId, Drift, Key, Label, Lease, Owner, Token};
 use lockstep_lock::LostCause;
 use lockstep_lock::Share;
 use lockstep_lock::queue::{Now, Table, Told};
-use lockstep_lock::renewals::{Change, Renewals};
+use lockstep_lock::renewals::{Change, Renewals, patience};
 use lockstep_lock::store::{Answer, Claim, Hold, Query, RENEW_BATCH, Release, Released, Renewal};
 use proptest::prelude::*;
 
@@ -37,6 +37,24 @@ fn a_hold_is_renewed_at_a_third_of_its_ttl_and_ends_without() {
     assert_eq!(renewals.next(), Some(at(490)), "an error never ends the schedule");
     assert_eq!(renewals.take_ended(end), vec![(ClaimId::from_u128(1), LostCause::Expired)]);
     assert_eq!(renewals.next(), None);
+}
+
+/// Two renewals may fail, also if all that is heard of them is nothing.
+#[test]
+fn a_store_that_is_silent_is_asked_three_times_before_the_lease_ends() {
+    for ttl_ms in [1_250, 3_000, 10_000, 60_000] {
+        let hold = Hold { ttl: Duration::from_millis(ttl_ms), ..hold(1) };
+        let lease = Lease::new(at(0), hold.ttl, Drift::default());
+        let mut renewals = Renewals::default();
+        let end = renewals.insert(hold, lease, Moment::MAX);
+        let mut asked = 0;
+        while let Some(now) = renewals.next().filter(|now| *now < end) {
+            let (batch, _) = renewals.take_due(now).unwrap();
+            asked += 1;
+            renewals.failed(now + patience(&batch, Duration::from_secs(2)), now, &batch);
+        }
+        assert!(asked >= 3, "{asked} times within {ttl_ms} ms");
+    }
 }
 
 #[test]

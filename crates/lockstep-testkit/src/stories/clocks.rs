@@ -81,11 +81,20 @@ pub async fn suspended_clock(subject: &Subject) -> Result<()> {
     let name = env.name("asleep");
     let guard = locks.lock(&name).await?;
     assert!(guard.is_trusted());
-    clock.jump(STEADY * 2);
+    let mut went_on = false;
+    let work = async {
+        clock.jump(STEADY * 2);
+        tokio::task::yield_now().await;
+        went_on = true;
+    };
+    let lost = guard.run(work).await.expect_err("it ran out during the work");
+    assert_eq!(lost.cause, LostCause::Expired);
+    assert!(!went_on, "work takes no further step");
     assert!(!guard.is_trusted(), "at once, before anybody could tell it");
     let lost = guard.check().expect_err("it is lost");
     assert_eq!(lost.cause, LostCause::Expired);
-    assert!(guard.run(async {}).await.is_err(), "and no work is begun");
+    let mut begun = false;
+    assert!(guard.run(async { begun = true }).await.is_err() && !begun, "no work is begun");
     assert_eq!(soon("the guard hears of it", guard.lost()).await?.cause, LostCause::Expired);
     drop(guard);
     let again = soon("the handle goes on", locks.lock(&name)).await??;
