@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use lockstep_core::StoreError;
 use lockstep_net::Trust;
@@ -33,8 +32,6 @@ const MAX_PLAIN_PREFIX: usize = 128;
 #[derive(Clone)]
 pub struct Redis {
     pub(crate) config: Arc<Config>,
-    /// Whether this server's warnings have been logged: two lanes need not both say them.
-    pub(crate) warned: Arc<AtomicBool>,
     /// Who waits for plain locks.
     pub(crate) waiters: Arc<Waiters>,
 }
@@ -91,7 +88,7 @@ impl Redis {
         let config = Config::from_url(url)?;
         // What the URL points at should be wrong now rather than at the first connection.
         config.password()?;
-        Ok(Self { config: Arc::new(config), warned: Arc::default(), waiters: Arc::default() })
+        Ok(Self { config: Arc::new(config), waiters: Arc::default() })
     }
 }
 

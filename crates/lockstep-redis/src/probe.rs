@@ -1,49 +1,41 @@
 //! One look at the server when a lane is opened.
 
-use std::sync::atomic::Ordering;
-
 use lockstep_core::StoreError;
 use redis::{FromRedisValue, Value};
 
-use crate::config::Redis;
 use crate::error::STORE;
 use crate::link::Link;
 
-/// What is worth knowing about this very server, logged if nobody has yet: two lanes need not both.
-pub(crate) async fn told_once(store: &Redis, link: &Link) -> Result<Vec<String>, StoreError> {
-    let warnings = warnings(link, &store.config.address()).await?;
-    if !store.warned.swap(true, Ordering::Relaxed) {
-        for warning in &warnings {
-            tracing::warn!(store = %store.config, "{warning}");
-        }
-    }
-    Ok(warnings)
-}
-
-/// What is worth knowing about this very server.
+/// What is worth knowing about this very server, by its address.
 ///
 /// # Errors
-/// A server that is part of a Redis Cluster is refused.
+/// A server that is part of a Redis Cluster, or a Sentinel, is refused.
 pub(crate) async fn warnings(link: &Link, address: &str) -> Result<Vec<String>, StoreError> {
     let info = match link.call(&redis::cmd("INFO")).await? {
         Value::ServerError(refusal) => {
             let code = refusal.code();
             return Ok(vec![format!(
-                "INFO is refused ({code}): eviction and replication could not be checked"
+                "{address}: INFO is refused ({code}): eviction and replication could not be checked"
             )]);
         }
         answer => String::from_redis_value(answer).unwrap_or_default(),
     };
-    if field(&info, "cluster_enabled") == Some("1") {
-        return Err(StoreError::config(
-            STORE,
-            format!(
-                "{address} is part of a Redis Cluster, which is not supported yet: use a single \
-                 server, or a primary with replicas"
-            ),
-        ));
+    if let Some(what) = unfit(&info) {
+        let message = format!(
+            "{address} is {what}, which is not supported yet: use a single server, or a primary with \
+             replicas"
+        );
+        return Err(StoreError::config(STORE, message));
     }
-    Ok(read(&info))
+    Ok(read(&info).into_iter().map(|warning| format!("{address}: {warning}")).collect())
+}
+
+/// What it is, if nothing can be locked there whatever is done.
+pub(crate) fn unfit(info: &str) -> Option<&'static str> {
+    if field(info, "cluster_enabled") == Some("1") {
+        return Some("part of a Redis Cluster");
+    }
+    (field(info, "redis_mode") == Some("sentinel")).then_some("a Redis Sentinel")
 }
 
 pub(crate) fn read(info: &str) -> Vec<String> {

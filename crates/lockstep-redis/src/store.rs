@@ -68,7 +68,7 @@ impl Lane {
         };
         let link =
             Link::open(Dialer { config: Arc::clone(&store.config), ear, greet: None }).await?;
-        let warnings = probe::told_once(store, &link).await?;
+        let warnings = probe::warnings(&link, &store.config.address()).await?;
         let origin = Origin { id: None, prefix: store.config.prefix.clone() };
         Ok(Arc::new(Self { link, layout, channel, bound, warnings, origin }))
     }

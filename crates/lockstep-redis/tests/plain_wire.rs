@@ -33,4 +33,5 @@ lockstep_testkit::wire_tests! { wire();
     pushes_lost
     partition_ends_trust_first
     cut_connections_cost_no_lock
+    a_late_ask_is_given_back
 }

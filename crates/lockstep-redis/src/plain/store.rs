@@ -42,7 +42,7 @@ pub(crate) async fn open(
         None => Ear::Deaf,
     };
     let node = Node::open(Dialer { config: Arc::clone(&store.config), ear, greet: None }).await?;
-    let warnings = probe::told_once(store, &node.link).await?;
+    let warnings = probe::warnings(&node.link, &store.config.address()).await?;
     let push = match &inbox {
         Some(_) => changes.are_told(),
         None => node.would_tell().await?,

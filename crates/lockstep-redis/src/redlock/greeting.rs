@@ -30,10 +30,8 @@ pub(super) async fn ask(
     let info = info.ok_or_else(|| {
         unable("it does not answer INFO, without which its vote cannot count".into())
     })?;
-    if probe::field(&info, "cluster_enabled") == Some("1") {
-        return Err(unable(
-            "it is part of a Redis Cluster: each node must be a single server".into(),
-        ));
+    if let Some(what) = probe::unfit(&info) {
+        return Err(unable(format!("it is {what}: each node must be a single server")));
     }
     let fsync = fsync(line).await;
     let clock = read_clock(line).await.ok_or_else(|| unable("it does not tell its TIME".into()))?;

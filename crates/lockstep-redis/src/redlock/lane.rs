@@ -1,7 +1,6 @@
 //! One lane: a connection to every node, and what the verbs have in common.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -55,11 +54,6 @@ impl Lane {
         if lane.inbox.is_some() {
             let members = lane.members.clone();
             lane.beat = Some(tokio::spawn(watch_clocks(members)).abort_handle());
-        }
-        if !store.shared.warned.swap(true, Ordering::Relaxed) {
-            for warning in lane.warnings() {
-                tracing::warn!(store = STORE, "{warning}");
-            }
         }
         Ok(lane)
     }

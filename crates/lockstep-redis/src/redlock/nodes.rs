@@ -36,8 +36,6 @@ pub(super) struct Shared {
     debts: Vec<Debts>,
     pub(super) waiters: Arc<Waiters>,
     pub(super) renewing: Renewing,
-    /// Whether warnings have been logged: two lanes need not both say them.
-    pub(super) warned: AtomicBool,
 }
 
 struct Known {
@@ -54,7 +52,6 @@ impl Shared {
             debts: (0..nodes).map(|_| Debts::default()).collect(),
             waiters: Arc::new(Waiters::new(nodes)),
             renewing: Renewing::default(),
-            warned: AtomicBool::new(false),
         }
     }
 
