@@ -139,6 +139,7 @@ impl LockStore for Lane {
             let mut state = self.shared.state.lock();
             let (released, told) = state.table.release(self.now(), what);
             told.into_iter().for_each(|told| state.tell(told));
+            state.table.sweep(what.key());
             if let Release::Mine(hold) = what {
                 state.inboxes.remove(&hold.id);
             }

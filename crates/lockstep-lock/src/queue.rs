@@ -17,9 +17,11 @@ use crate::store::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Table {
     rows: BTreeMap<Key, Row>,
+    /// The largest token of a row that was swept: a new row begins above it.
+    floor: u64,
 }
 
-/// A row stays when its lock is free: its token must only grow.
+/// A row stays when its lock is free, because its token must only grow, until it is [swept](Table::sweep).
 ///
 /// All who hold it or wait for it agree on its total; those who hold it take no more than that
 /// together; and who waits is not before somebody that lives and came earlier.
@@ -67,7 +69,9 @@ pub struct Now {
 impl Table {
     /// See [`LockStore::acquire`](crate::store::LockStore::acquire).
     pub fn acquire(&mut self, now: Now, claim: &Claim) -> (Answer, Vec<Told>) {
-        let row = self.rows.entry(claim.key.clone()).or_default();
+        let token = self.floor;
+        let row =
+            self.rows.entry(claim.key.clone()).or_insert_with(|| Row { token, ..Row::default() });
         let mut told = row.heal(now);
         let answer = row.ask(now, claim);
         // Telling the asker what its own answer already says would only wake it twice.
@@ -107,6 +111,15 @@ impl Table {
         };
         told.extend(row.heal(now));
         (if done { Released::Done } else { Released::NotHeld }, told)
+    }
+
+    /// Forgets a lock that is free, for who has more names than memory. Its next token is larger all the same.
+    pub fn sweep(&mut self, key: &Key) {
+        let is_free = |row: &Row| row.holders.is_empty() && row.queue.is_empty();
+        if self.rows.get(key).is_some_and(is_free) {
+            let token = self.rows.remove(key).map_or(0, |row| row.token);
+            self.floor = self.floor.max(token);
+        }
     }
 
     /// See [`LockStore::inspect`](crate::store::LockStore::inspect).

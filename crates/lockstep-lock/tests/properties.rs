@@ -180,6 +180,29 @@ fn claim(kind: Kind, number: u8) -> Claim {
     }
 }
 
+/// A program may lock a name for every order that it handles, for years.
+#[test]
+fn a_lock_that_is_free_takes_no_room_and_its_token_goes_on() {
+    let mut table = Table::default();
+    let now = Now { moment: at(0), wall_ms: 0 };
+    let mut take = |name: &str| {
+        let asked = Claim { key: Key::new(name).unwrap(), ..claim(Kind::Exclusive, 1) };
+        let (answer, _) = table.acquire(now, &asked);
+        let (released, _) = table.release(now, &Release::Mine(asked.hold()));
+        assert_eq!(released, Released::Done);
+        table.sweep(&asked.key);
+        match answer {
+            Answer::Granted { token } => token.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let before = take("order:1");
+    take("order:2");
+    assert!(take("order:1") > before);
+    let empty = format!("{table:?}");
+    assert!(!empty.contains("order"), "{empty}");
+}
+
 proptest! {
     /// The table against a bookkeeper that only believes answers and pushes: those who may trust
     /// what they hold never take more than there is (unless broken at once), tokens do not go
