@@ -105,6 +105,21 @@ impl Parameters {
         Ok(())
     }
 
+    /// The password, from its file or, if there is none, as the URL has it. Which of two is meant,
+    /// nobody can know.
+    pub(crate) fn password_or<P>(&self, given: Option<P>) -> Result<Option<P>, StoreError>
+    where
+        P: From<String>,
+    {
+        match (&self.password, given) {
+            (Some(_), Some(_)) => {
+                Err(self.config("a password in the URL and ?password_file= exclude each other"))
+            }
+            (Some(password), None) => Ok(Some(password.clone().into())),
+            (None, given) => Ok(given),
+        }
+    }
+
     pub(crate) fn unknown(&self, name: &str, known: &str) -> StoreError {
         self.config(format!("unknown parameter {}; known are {known}", shown(name)))
     }

@@ -12,6 +12,8 @@ mod beside;
 mod connections;
 #[path = "postgres/crash.rs"]
 mod crash;
+#[path = "postgres/hosts.rs"]
+mod hosts;
 #[path = "postgres/layout.rs"]
 mod layout;
 #[path = "postgres/pooler.rs"]

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockstep_sql::mysql::MySql;
 use lockstep_sql::postgres::Postgres;
 use lockstep_testkit::proxy::{Match, Protocol};
 use lockstep_testkit::servers;
-use lockstep_testkit::wire::Wire;
+use lockstep_testkit::wire::{Costs, Wire};
 
 fn address(url: &str) -> SocketAddr {
     let (_, address) = url.split_once('@').expect("user@host");
@@ -26,6 +27,9 @@ fn postgres() -> Wire {
         },
         acquire: || Match::sql("lockstep_acquire_v1"),
         release: || Match::sql("lockstep_release_v1"),
+        renew: || Match::sql("lockstep_renew_v1"),
+        outlives_silence: Duration::from_secs(6),
+        costs: Costs::ONE_EACH,
     }
 }
 
@@ -43,6 +47,9 @@ fn mariadb() -> Wire {
         },
         acquire: || Match::sql("CALL lockstep_acquire_v1"),
         release: || Match::sql("SET claim = x'ff"),
+        renew: || Match::sql("CALL lockstep_renew_v1"),
+        outlives_silence: Duration::from_secs(6),
+        costs: Costs::ONE_EACH,
     }
 }
 

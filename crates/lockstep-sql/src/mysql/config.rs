@@ -89,10 +89,9 @@ impl Settings {
             return Err(common.config("the URL names no database: mysql://host:3306/database"));
         }
         let user = Some(decoded(url.username())?).filter(|user| !user.is_empty());
-        let password = match &common.password {
-            Some(password) => Some(password.clone()),
-            None => url.password().map(decoded).transpose()?,
-        };
+        let password = common.password_or(
+            url.password().filter(|given| !given.is_empty()).map(decoded).transpose()?,
+        )?;
         let driver = OptsBuilder::default()
             // An IPv6 address stands in brackets in a URL only.
             .ip_or_hostname(host.trim_matches(['[', ']']))
@@ -224,6 +223,8 @@ mod tests {
         let settings = Settings::parse(&url).unwrap();
         assert_eq!(settings.driver.user(), Some("a@b"));
         assert_eq!(settings.driver.pass(), Some("from file"));
+        let both = refused(&url.replace("b@", "b:p@"));
+        assert!(both.contains("exclude each other"), "{both}");
         assert_eq!((settings.driver.ip_or_hostname(), settings.driver.tcp_port()), ("::1", 77));
         let settings = Settings::parse("mysql://u:p%3Fq@h/d?prefix=a-B_9").unwrap();
         assert_eq!(settings.driver.pass(), Some("p?q"));

@@ -19,7 +19,7 @@
 //! | `migrate` | `auto` | `auto` creates missing tables if the user may; `never` leaves it to `lockstep migrate` |
 //! | `sslmode` | `prefer` | `disable`, `prefer`, `require`, `verify-full`, with the meaning they have in libpq |
 //! | `sslrootcert` | the public authorities | a PEM file to check the server against; with `verify-full` only |
-//! | `password_file` | | a file with the password, read when the store is created |
+//! | `password_file` | | a file with the password, instead of one in the URL, read when the store is created |
 //!
 //! `prefer` encrypts if the server offers it and `require` always, but **neither checks who the
 //! server is**; only `verify-full` does. Use it wherever the network is not your own. Encrypting sets

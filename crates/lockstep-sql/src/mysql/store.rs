@@ -74,10 +74,6 @@ impl Lane {
                     .to_owned(),
             );
         }
-        // The other lane of a handle would only say the same.
-        for warning in warnings.iter().filter(|_| inbox.is_some()) {
-            tracing::warn!(store = error::STORE, "{warning}");
-        }
         let listener = inbox
             .filter(|_| push)
             .map(|inbox| Listener::start(Arc::clone(settings), Arc::clone(&connections), inbox));

@@ -8,10 +8,11 @@ use lockstep_core::StoreError;
 use tokio::time::timeout;
 use tokio_postgres::config::{self, Host, TargetSessionAttrs};
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, Config, Connection, Socket};
+use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{self, STORE};
+use super::hosts::Hosts;
 use super::tls;
 use crate::parameters::{self, Parameters, SslMode};
 
@@ -34,8 +35,9 @@ const KNOWN: &str = "prefix, schema, pool, migrate, on_disconnect, sslmode, sslr
 pub(super) type Line = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 pub(super) struct Settings {
-    /// Holds the password; its `Debug` does not show it.
+    /// What every host is dialled with. Holds the password; its `Debug` does not show it.
     driver: Config,
+    hosts: Hosts,
     tls: MakeRustlsConnect,
     /// What every key starts with: the prefix and a slash, which no prefix contains.
     pub(super) tenant: String,
@@ -51,50 +53,46 @@ pub(super) struct Settings {
 impl Settings {
     pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
         let (base, parameters) = parameters::split(url);
-        // The driver's own complaint could quote a piece of the password.
-        let mut driver: Config = base.parse().map_err(|_| {
+        // The driver would also take `host=… user=…`. Its own complaint could quote a piece of the
+        // password.
+        let given = base.parse().ok().filter(|_| base.starts_with("postgres"));
+        let given: Config = given.ok_or_else(|| {
             config(
                 "not a PostgreSQL URL; expected postgres://user:password@host:5432/database, with \
                  %40 for @, %2F for / and %3F for ? inside a name or password",
             )
         })?;
-        let mut settings = Draft::new();
+        let mut settings = Draft::new(&given);
         for pair in parameters::pairs(STORE, parameters) {
             let (name, value) = pair?;
-            settings.set(&mut driver, name, &value)?;
+            settings.set(name, &value)?;
         }
-        settings.finish(driver)
+        settings.finish(&given)
     }
 
-    pub(super) fn tls(&self) -> MakeRustlsConnect {
-        self.tls.clone()
-    }
-
-    /// A connection that belongs to no pool.
+    /// A connection that belongs to no pool. `session` sets what a session of ours needs; it is left
+    /// out behind a pooler that refuses settings it does not know.
     pub(super) async fn connect(&self, session: bool) -> Result<(Client, Line), StoreError> {
-        let driver = self.driver(session);
-        timeout(OPERATION, driver.connect(self.tls()))
+        timeout(OPERATION, self.dial(session))
             .await
             .map_err(|_| error::no_connection())?
             .map_err(error::connecting)
     }
 
-    /// What a connection is opened with. `session` is left out behind a pooler that refuses
-    /// settings it does not know.
-    pub(super) fn driver(&self, session: bool) -> Config {
+    /// The same for who sets a limit of his own.
+    pub(super) async fn dial(&self, session: bool) -> Result<(Client, Line), Error> {
         let mut driver = self.driver.clone();
         if session {
             driver.options(SESSION);
         }
-        driver
+        self.hosts.dial(&driver, &self.tls).await
     }
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
-            .field("hosts", &self.driver.get_hosts())
-            .field("ports", &self.driver.get_ports())
+            .field("hosts", &self.hosts)
             .field("database", &self.driver.get_dbname())
             .field("user", &self.driver.get_user())
             .field("tenant", &self.tenant)
@@ -108,22 +106,26 @@ impl fmt::Debug for Settings {
 /// The parameters as they are read, each still to be combined with the others.
 struct Draft {
     common: Parameters,
+    hosts: Vec<Host>,
+    ports: Vec<u16>,
     schema: String,
     bound: bool,
     application_name: String,
 }
 
 impl Draft {
-    fn new() -> Self {
+    fn new(given: &Config) -> Self {
         Self {
             common: Parameters::new(STORE),
+            hosts: given.get_hosts().to_vec(),
+            ports: given.get_ports().to_vec(),
             schema: "public".to_owned(),
             bound: false,
             application_name: "lockstep".to_owned(),
         }
     }
 
-    fn set(&mut self, driver: &mut Config, name: &str, value: &str) -> Result<(), StoreError> {
+    fn set(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
         if self.common.set(name, value)? {
             return Ok(());
         }
@@ -143,16 +145,10 @@ impl Draft {
                 };
             }
             "application_name" => self.application_name = value.to_owned(),
-            "host" if value.starts_with('/') => {
-                driver.host_path(value);
-            }
-            "host" => {
-                driver.host(value);
-            }
+            "host" if value.starts_with('/') => self.hosts.push(Host::Unix(value.into())),
+            "host" => self.hosts.push(Host::Tcp(value.to_owned())),
             "port" => match value.parse() {
-                Ok(port) => {
-                    driver.port(port);
-                }
+                Ok(port) => self.ports.push(port),
                 Err(_) => return Err(config("port is a number up to 65535")),
             },
             _ => return Err(self.common.unknown(name, KNOWN)),
@@ -160,15 +156,22 @@ impl Draft {
         Ok(())
     }
 
-    fn finish(self, mut driver: Config) -> Result<Settings, StoreError> {
-        if driver.get_hosts().is_empty() {
-            return Err(config("the URL names no host"));
+    fn finish(self, given: &Config) -> Result<Settings, StoreError> {
+        let hosts = Hosts::new(self.hosts, &self.ports)?;
+        // Hosts cannot be taken out of what was given, so the rest is put into what has none.
+        let mut driver = Config::new();
+        if let Some(user) = given.get_user() {
+            driver.user(user);
         }
-        if let Some(password) = &self.common.password {
+        if let Some(database) = given.get_dbname() {
+            driver.dbname(database);
+        }
+        let password = given.get_password().filter(|given| !given.is_empty()).map(<[u8]>::to_vec);
+        if let Some(password) = self.common.password_or(password)? {
             driver.password(password);
         }
         let mut mode = self.common.sslmode;
-        if driver.get_hosts().iter().all(|host| !matches!(host, Host::Tcp(_))) {
+        if hosts.are_local() {
             // As in libpq: a socket of this machine needs no encryption and offers none.
             mode = SslMode::Disable;
         }
@@ -188,11 +191,12 @@ impl Draft {
             .keepalives_idle(Duration::from_secs(5))
             .keepalives_interval(Duration::from_secs(2))
             .keepalives_retries(3);
-        if driver.get_hosts().len() > 1 {
+        if hosts.len() > 1 {
             driver.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         Ok(Settings {
             driver,
+            hosts,
             tls,
             tenant: self.common.tenant(),
             schema: format!("\"{}\"", self.schema),
@@ -237,6 +241,8 @@ mod tests {
         refused("postgres://u:p@h/d?c4nary");
         refused("postgres://u:c4nary@h/d?sslmode=c4nary");
         refused("postgres://u:c4nary@/d");
+        refused("postgres://u:c4nary@h:1/d?port=2");
+        refused("host=h user=u password=c4nary");
     }
 
     #[test]
@@ -245,7 +251,7 @@ mod tests {
         let store = crate::postgres::Postgres::from_url(url).unwrap();
         let text = format!("{store:?}");
         assert!(text.contains("\"u\"") && !text.contains(CANARY), "{text}");
-        let text = format!("{:?}", Settings::parse(url).unwrap().driver(true));
+        let text = format!("{:?}", Settings::parse(url).unwrap().driver);
         assert!(!text.contains(CANARY), "{text}");
     }
 
@@ -257,6 +263,8 @@ mod tests {
         let settings = Settings::parse(&url).unwrap();
         assert_eq!(settings.driver.get_password(), Some(&b"from file"[..]));
         assert!(refused("postgres://u@h/d?password_file=/nowhere").contains("/nowhere"));
+        let both = url.replace("u@", "u:p@");
+        assert!(refused(&both).contains("exclude each other"), "{}", refused(&both));
     }
 
     #[test]

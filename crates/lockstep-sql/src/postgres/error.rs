@@ -90,7 +90,12 @@ pub(super) fn spoils(error: &Error) -> bool {
 /// A pooler that refuses start-up settings it does not know.
 pub(super) fn refuses_settings(error: &StoreError) -> bool {
     let source = error.source().and_then(|source| source.downcast_ref::<Error>());
-    source.and_then(Error::code) == Some(&SqlState::PROTOCOL_VIOLATION)
+    source.is_some_and(is_about_settings)
+}
+
+/// The same, as the driver says it.
+pub(super) fn is_about_settings(error: &Error) -> bool {
+    error.code() == Some(&SqlState::PROTOCOL_VIOLATION)
 }
 
 /// What a SQLSTATE means in a tx that is not ours.

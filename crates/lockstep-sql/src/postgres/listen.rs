@@ -42,7 +42,7 @@ struct Ear {
 }
 
 impl Listener {
-    /// Listens when this returns. `session` as for [`Settings::driver`].
+    /// Listens when this returns. `session` as for [`Settings::connect`].
     pub(super) async fn start(
         settings: Arc<Settings>,
         session: bool,

@@ -8,7 +8,9 @@
 //! # URL
 //!
 //! `postgres://user:password@host:5432/database?…`; several hosts may be given as `h1:p1,h2:p2`,
-//! and the one that takes writes is used. A socket directory is given as `?host=/run/postgresql`.
+//! and the one that takes writes is used; never may two that do not share a database take them at once.
+//! One that is frozen or cut off holds up the next for a quarter of a second, and the one that served
+//! last is tried first. A socket directory is given as `?host=/run/postgresql`.
 //!
 //! | parameter | default | meaning |
 //! |---|---|---|
@@ -19,7 +21,7 @@
 //! | `on_disconnect` | `keep` | `release`: a lock passes on within a second when the connection of its holder's handle is lost; see below |
 //! | `sslmode` | `prefer` | `disable`, `prefer`, `require`, `verify-full`, as in libpq |
 //! | `sslrootcert` | the public authorities | a PEM file to check the server against; with `verify-full` only |
-//! | `password_file` | | a file with the password, read when the store is created |
+//! | `password_file` | | a file with the password, instead of one in the URL, read when the store is created |
 //! | `application_name` | `lockstep` | what `pg_stat_activity` shows |
 //! | `host`, `port` | | a host name or a socket directory, as in libpq |
 //!
@@ -57,6 +59,7 @@
 
 mod config;
 mod error;
+mod hosts;
 mod listen;
 mod migrate;
 mod pool;

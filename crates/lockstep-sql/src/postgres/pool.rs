@@ -1,14 +1,17 @@
 //! The connections of one lane, and one bounded round trip on one of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Client, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
+    Client, Connect, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
 };
+use futures_util::future::BoxFuture;
 use lockstep_core::StoreError;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
-use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client as Dialled, Config, Error, Row};
 
 use super::config::{OPERATION, Settings};
 use super::error;
@@ -43,11 +46,15 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Connects to nothing yet. With `session`, connections set what [`Settings::driver`] says.
-    pub(super) fn new(settings: &Settings, size: usize, session: bool) -> Result<Self, StoreError> {
-        let manager = Manager::from_config(
-            settings.driver(session),
-            settings.tls(),
+    /// Connects to nothing yet. `session` as for [`Settings::connect`].
+    pub(super) fn new(
+        settings: &Arc<Settings>,
+        size: usize,
+        session: bool,
+    ) -> Result<Self, StoreError> {
+        let manager = Manager::from_connect(
+            Config::new(),
+            Dial { settings: Arc::clone(settings), session },
             // Asking "are you there" before each request would double its round trips.
             ManagerConfig { recycling_method: RecyclingMethod::Fast },
         );
@@ -92,7 +99,7 @@ impl Connections {
         client: &Client,
         statement: &Statement,
         parameters: &Parameters<'_>,
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+    ) -> Result<Vec<Row>, Error> {
         if self.sessions {
             let prepared = client.prepare_typed_cached(&statement.sql, statement.types).await?;
             return client.query(&prepared, parameters).await;
@@ -100,6 +107,26 @@ impl Connections {
         let typed: Vec<(&(dyn ToSql + Sync), Type)> =
             parameters.iter().copied().zip(statement.types.iter().cloned()).collect();
         client.query_typed(&statement.sql, &typed).await
+    }
+}
+
+/// How the pool gets a connection. The settings that it passes are not looked at.
+struct Dial {
+    settings: Arc<Settings>,
+    session: bool,
+}
+
+impl Connect for Dial {
+    fn connect(&self, _: &Config) -> BoxFuture<'_, Result<(Dialled, JoinHandle<()>), Error>> {
+        Box::pin(async move {
+            let (client, line) = self.settings.dial(self.session).await?;
+            let drive = tokio::spawn(async move {
+                if let Err(error) = line.await {
+                    tracing::warn!(store = error::STORE, %error, "lost a connection");
+                }
+            });
+            Ok((client, drive))
+        })
     }
 }
 

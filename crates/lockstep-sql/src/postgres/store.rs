@@ -97,10 +97,6 @@ impl Lane {
                     .to_owned(),
             );
         }
-        // The other lane of a handle would only say the same.
-        for warning in warnings.iter().filter(|_| wanted) {
-            tracing::warn!(store = error::STORE, "{warning}");
-        }
         Ok(Self {
             connections,
             statements: Statements::new(settings),

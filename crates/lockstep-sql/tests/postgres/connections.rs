@@ -17,7 +17,7 @@ async fn cut(admin: &Client, application: &str, listening: bool) -> i64 {
 }
 
 /// What the layer above does: asks again as long as the error allows it.
-async fn insist(store: &dyn LockStore, claim: &Claim) -> Answer {
+pub async fn insist(store: &dyn LockStore, claim: &Claim) -> Answer {
     for _ in 0..20 {
         match store.acquire(claim).await {
             Ok(answer) => return answer,

@@ -1,5 +1,6 @@
 //! Lanes, claims and a look at the server from outside.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,19 @@ impl Place {
     /// The same place under another `application_name`.
     pub fn url_named(&self, application: &str, more: &str) -> String {
         format!("{}?prefix={}&application_name={application}{more}", self.base, self.name)
+    }
+
+    /// The same place in a URL with these ports of this machine before its own.
+    pub fn url_after(&self, ports: &[u16], more: &str) -> String {
+        let others: String = ports.iter().map(|port| format!("127.0.0.1:{port},")).collect();
+        self.url(more).replacen('@', &format!("@{others}"), 1)
+    }
+
+    /// Its server.
+    pub fn address(&self) -> SocketAddr {
+        let (_, address) = self.base.split_once('@').expect("the URL names a role");
+        let (address, _) = address.split_once('/').expect("the URL names a database");
+        address.parse().expect("the server is one of this machine")
     }
 
     pub fn store(&self) -> Postgres {
