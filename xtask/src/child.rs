@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::interrupt::Interrupt;
@@ -19,9 +19,20 @@ pub(crate) enum Stubborn {
 }
 
 /// Fails if the program fails or if we are interrupted.
-pub(crate) fn run(interrupt: &Interrupt, mut command: Command, stubborn: Stubborn) -> Result<()> {
-    let name = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
-    let name = name.to_string_lossy().into_owned();
+pub(crate) fn run(interrupt: &Interrupt, command: Command, stubborn: Stubborn) -> Result<()> {
+    let name = name(&command);
+    let status = status(interrupt, command, stubborn)?;
+    ensure!(status.success(), "{name} ended with {status}");
+    Ok(())
+}
+
+/// How the program ends. Fails only if it cannot be run or if we are interrupted.
+pub(crate) fn status(
+    interrupt: &Interrupt,
+    mut command: Command,
+    stubborn: Stubborn,
+) -> Result<ExitStatus> {
+    let name = name(&command);
     // A group of its own, so that the whole family can be signalled. It is then not the terminal's
     // foreground group, and would be stopped if it read from there.
     command.process_group(0).stdin(Stdio::null());
@@ -40,7 +51,13 @@ pub(crate) fn run(interrupt: &Interrupt, mut command: Command, stubborn: Stubbor
         }
         interrupt.forget(|| child.wait()).with_context(|| format!("cannot wait for {name}"))
     })?;
-    verdict(interrupt, &name, status)
+    ensure!(!interrupt.requested(), "interrupted");
+    Ok(status)
+}
+
+fn name(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
 }
 
 fn wait_without_reaping(leader: Pid) -> Result<()> {
@@ -51,16 +68,6 @@ fn wait_without_reaping(leader: Pid) -> Result<()> {
             other => return other.map(drop).context("cannot wait"),
         }
     }
-}
-
-fn verdict(interrupt: &Interrupt, name: &str, status: ExitStatus) -> Result<()> {
-    if interrupt.requested() {
-        bail!("interrupted");
-    }
-    if !status.success() {
-        bail!("{name} ended with {status}");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,32 +1,71 @@
-# Installs the given Debian packages without letting their daemons start: the tests run private
-# servers on ports of their own, and the default ports may belong to somebody else.
+# Installs Debian packages without letting their daemons start, now or with the next boot: the tests
+# run private servers on ports of their own, and the default ports may belong to somebody else.
+#
+# Called with POLICY CLUSTERS [PACKAGE…]. Without packages it only puts back what an earlier run
+# could not because it was killed.
 set -eu
 
-policy=/usr/sbin/policy-rc.d
+policy=$1 # of daemons that packages may start: /usr/sbin/policy-rc.d
 policy_before=$policy.before-lockstep
 mark='written by lockstep: no daemons while its test packages are installed'
-clusters=/etc/postgresql-common/createcluster.conf
+clusters=$2 # of PostgreSQL that its package makes: /etc/postgresql-common/createcluster.conf
 clusters_before=$clusters.before-lockstep
+shift 2
 
-# Also what an earlier run could not put back because it was killed.
+state() {
+    dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null || true
+}
+
+# Packages enable their services for the next boot. On those that were not installed before, nobody
+# relies.
+disable_new() {
+    for package in $(sed -n 's/^# new: //p' "$policy"); do
+        case $(state "$package") in
+        '' | not-installed | config-files) continue ;;
+        esac
+        case $package in
+        redis-server | pgbouncer) service=$package ;;
+        mariadb-server | etcd-server) service=${package%-server} ;;
+        *) continue ;;
+        esac
+        if [ -d /run/systemd/system ]; then
+            systemctl disable --quiet "$service" || true
+        elif command -v update-rc.d >/dev/null; then
+            update-rc.d "$service" disable || true
+        fi
+    done
+}
+
 put_back() {
+    if [ -e "$policy" ] && grep -qF "$mark" "$policy"; then
+        disable_new
+        rm -f "$policy"
+    fi
     if [ -e "$policy_before" ]; then
         mv -f "$policy_before" "$policy"
-    elif [ -e "$policy" ] && grep -qF "$mark" "$policy"; then
-        rm -f "$policy"
     fi
     if [ -e "$clusters_before" ]; then
         mv -f "$clusters_before" "$clusters"
     fi
 }
 put_back
+if [ $# -eq 0 ]; then
+    exit
+fi
 trap put_back EXIT
 trap 'exit 130' INT TERM HUP
 
+new=
+for package in "$@"; do
+    if [ "$(state "$package")" != installed ]; then
+        new="$new $package"
+    fi
+done
 if [ -e "$policy" ]; then
     mv "$policy" "$policy_before"
 fi
-printf '#!/bin/sh\n# %s\nexit 101\n' "$mark" >"$policy"
+# What is new stands there for a later run, should this one be killed.
+printf '#!/bin/sh\n# %s\n# new: %s\nexit 101\n' "$mark" "$new" >"$policy"
 chmod 755 "$policy"
 
 export DEBIAN_FRONTEND=noninteractive
@@ -55,18 +94,3 @@ case " $* " in
     ;;
 esac
 install_with_fresh_lists_if_needed "$@"
-
-# Packages enable their services for the next boot. Those of this list were not installed before,
-# so nobody relies on them.
-disable() {
-    if [ -d /run/systemd/system ]; then
-        systemctl disable --quiet "$1" || true
-    elif command -v update-rc.d >/dev/null; then
-        update-rc.d "$1" disable || true
-    fi
-}
-for service in redis-server pgbouncer mariadb etcd; do
-    case " $* " in
-    *" $service "* | *" $service-server "*) disable "$service" ;;
-    esac
-done

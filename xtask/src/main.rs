@@ -14,6 +14,7 @@ mod pictures;
 mod servers;
 mod steps;
 mod test;
+mod test_run;
 mod tidy;
 mod workspace;
 
@@ -42,7 +43,7 @@ enum Command {
     Bench(bench::Args),
     /// Draw the pictures of the guide from what real servers do
     Pictures,
-    /// Check what the compiler does not: file sizes, arrows between crates, banned crates
+    /// Check what the compiler does not: file sizes, arrows between crates, licences, banned crates
     Tidy,
 }
 

@@ -1,21 +1,19 @@
 //! `cargo xtask test`: everything that has to hold before a change is shared.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
-use lockstep_testkit::servers::sweep;
+use anyhow::{Result, ensure};
 use lockstep_testkit::suite::{Matrix, REPORTS_ENV};
 
 use crate::checks;
 use crate::child::{self, Stubborn};
-use crate::fleet::Fleet;
 use crate::install;
 use crate::interop;
 use crate::interrupt::Interrupt;
 use crate::steps::Steps;
+use crate::test_run::TestRun;
 use crate::workspace::{cargo, root};
 
 /// Install what is missing, then format check, lints, all tests on private servers, tidy.
@@ -50,7 +48,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     steps.run("clients", || interop::ensure_clients(&interrupt));
     steps.run("format", || run_cargo(&["fmt", "--all", "--check"]));
     steps.run("lints", || {
-        run_cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
+        // All features: `sqlx` of lockstep-kit is built by nothing else.
+        let whole = ["clippy", "--workspace", "--all-targets", "--all-features"];
+        run_cargo(&[&whole[..], &["--", "-D", "warnings"]].concat())
     });
     steps.run("tests", || tests(&interrupt, &args.cargo_test));
     steps.run("checks", || checks::run(&root()));
@@ -58,35 +58,26 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn tests(interrupt: &Interrupt, further: &[String]) -> Result<()> {
-    let run = tempfile::Builder::new().prefix("lockstep-test-").tempdir()?;
-    // Servers that refuse to run as root must be able to walk in.
-    fs::set_permissions(run.path(), fs::Permissions::from_mode(0o755))?;
-    let temporary = run.path().join("tmp");
-    fs::create_dir(&temporary)?;
-
-    let fleet = Fleet::start(run.path(), |home| home)?;
-    for (variable, url) in fleet.env() {
+    let run = TestRun::start()?;
+    for (variable, url) in run.fleet.env() {
         println!("{variable}={url}");
     }
     let mut command = cargo(["test", "--no-fail-fast"]);
     if !names_packages(further) {
         command.arg("--workspace");
     }
-    // Whatever the tests start has its data below the one folder of this run, so that it can be
-    // found and ended even if its test was killed.
-    command.args(further).envs(fleet.env()).env("TMPDIR", &temporary);
-    let reports = run.path().join("reports");
+    command.args(further);
+    run.tell(&mut command);
+    let reports = run.folder().join("reports");
     fs::create_dir(&reports)?;
     command.env(REPORTS_ENV, &reports);
     let result = child::run(interrupt, command, Stubborn::Kill);
     let whole = show_matrices(&reports, result.is_ok() && further.is_empty());
 
-    drop(fleet);
-    let left = sweep(run.path())?;
+    let left = run.end()?;
     if left > 0 {
         println!("ended {left} processes that tests had left behind");
     }
-    run.close().context("cannot remove the folder of this run")?;
     result.and(whole)
 }
 

@@ -1,20 +1,19 @@
 //! `cargo xtask canary`: planted bugs, each of which must turn the tests red. A test that cannot
 //! fail proves nothing; this keeps proving that ours can.
 
+mod flight;
 mod flock;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use crate::child::{self, Stubborn};
-use crate::fleet::Fleet;
+use self::flight::{LIMIT_S, Outcome, try_tests};
 use crate::interrupt::Interrupt;
-use crate::workspace::{cargo, root};
+use crate::workspace::root;
 
 /// Plant each known bug in a copy of the tree and see that the tests catch it.
 #[derive(Debug, clap::Args)]
@@ -49,6 +48,8 @@ struct Canary {
     replace: &'static str,
     /// What must turn red: arguments of `cargo test --workspace`.
     tests: &'static [&'static str],
+    /// Nothing but a test that never ends notices it.
+    hangs: bool,
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
@@ -70,90 +71,51 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let untested = chosen.iter().filter(|_| !args.tested);
     let all_tests: BTreeSet<_> = untested.map(|canary| canary.tests).collect();
     for tests in all_tests {
-        let green = !is_red(&interrupt, &tree, &servers()?, tests)?;
-        ensure!(green, "without any bug `cargo test {}` fails too", tests.join(" "));
+        let outcome = try_tests(&interrupt, &tree, tests)?;
+        let green = outcome == Outcome::Green;
+        ensure!(green, "without any bug `cargo test {}`: {outcome:?}", tests.join(" "));
         println!("sound     cargo test {}", tests.join(" "));
     }
 
-    let mut survived = vec![];
+    let mut caught = 0;
     for canary in &chosen {
-        match fly(&interrupt, &tree, canary) {
-            Ok(()) => println!("caught    {:<32} {}", canary.name, canary.harm),
-            Err(error) => {
-                println!("SURVIVED  {:<32} {error:#}", canary.name);
-                survived.push(canary.name);
-            }
-        }
+        let outcome = fly(&interrupt, &tree, canary);
         if let Some(code) = interrupt.exit_code() {
             return Ok(code);
         }
+        let (word, why) = verdict(canary, outcome);
+        println!("{word:<9} {:<32} {why}", canary.name);
+        caught += usize::from(word == CAUGHT);
     }
-    let (caught, missed) = (chosen.len() - survived.len(), survived.len());
+    let missed = chosen.len() - caught;
     println!("{caught} passed, {missed} failed");
     Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Plants the bug, sees it build and the tests fail, and takes it out again.
-fn fly(interrupt: &Interrupt, tree: &Path, canary: &Canary) -> Result<()> {
-    // Servers of its own: functions that an earlier bug has left in a database would be found there,
-    // and taken for this one's.
-    let servers = servers()?;
+/// Plants the bug, sees how the tests end, and takes it out again.
+fn fly(interrupt: &Interrupt, tree: &Path, canary: &Canary) -> Result<Outcome> {
     let path = tree.join(canary.file);
     let sound = fs::read_to_string(&path).with_context(|| format!("no file {}", canary.file))?;
     let places = sound.matches(canary.find).count();
     ensure!(places == 1, "its place stands {places} times in {}, not once", canary.file);
     fs::write(&path, sound.replacen(canary.find, canary.replace, 1))?;
-    let red = is_red(interrupt, tree, &servers, canary.tests);
+    let outcome = try_tests(interrupt, tree, canary.tests);
     fs::write(&path, sound)?;
-    ensure!(red?, "no test noticed: {}", canary.harm);
-    Ok(())
+    outcome
 }
 
-/// A private fleet, and the folder it lives in.
-struct Servers {
-    fleet: Fleet,
-    _home: tempfile::TempDir,
-}
+const CAUGHT: &str = "caught";
 
-fn servers() -> Result<Servers> {
-    let home = tempfile::Builder::new().prefix("lockstep-canary-").tempdir()?;
-    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755))?;
-    Ok(Servers { fleet: Fleet::start(home.path(), |home| home)?, _home: home })
-}
-
-fn is_red(interrupt: &Interrupt, tree: &Path, servers: &Servers, tests: &[&str]) -> Result<bool> {
-    let command = |extra: &[&str]| {
-        // The whole workspace is named so that dependencies keep the same features from one canary
-        // to the next, and are built once.
-        let mut command = cargo(["test", "--quiet", "--workspace"]);
-        command.args(extra).args(tests).current_dir(tree).envs(servers.fleet.env());
-        // One failure is enough; the others would wait for what the bug keeps from happening.
-        command.env("LOCKSTEP_FAIL_FAST", "1");
-        // A target folder of its own: cargo names what it builds by the path within the workspace,
-        // so a planted bug in the common one would be taken for the real thing afterwards.
-        command.env("CARGO_TARGET_DIR", root().join("target/canary-target"));
-        command
-    };
-    let mut build = command(&["--no-run"]);
-    quiet(&mut build);
-    child::run(interrupt, build, Stubborn::Kill).context("it does not even build")?;
-    // A test that hangs has noticed as well.
-    let mut run = Command::new("timeout");
-    let inner = command(&[]);
-    run.args(["--kill-after=10", "300"]).arg(inner.get_program()).args(inner.get_args());
-    run.current_dir(tree);
-    run.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    quiet(&mut run);
-    let outcome = child::run(interrupt, run, Stubborn::Kill);
-    if interrupt.requested() {
-        bail!("interrupted");
+/// The word for how a canary ended, and what there is to say about it.
+fn verdict(canary: &Canary, outcome: Result<Outcome>) -> (&'static str, String) {
+    let harm = canary.harm;
+    match outcome {
+        Ok(Outcome::Red) => (CAUGHT, harm.to_owned()),
+        Ok(Outcome::Hung) if canary.hangs => (CAUGHT, harm.to_owned()),
+        Ok(Outcome::Hung) => ("HUNG", format!("not done within {LIMIT_S} s: {harm}")),
+        Ok(Outcome::Green) => ("SURVIVED", format!("no test noticed: {harm}")),
+        Err(error) => ("SURVIVED", format!("{error:#}")),
     }
-    Ok(outcome.is_err())
-}
-
-/// What a dying canary prints would only be mistaken for a failure.
-fn quiet(command: &mut Command) {
-    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
 }
 
 /// A copy of what git knows or would take, so that planting cannot harm the real tree.
@@ -210,5 +172,23 @@ mod tests {
             let places = text.matches(canary.find).count();
             assert_eq!(places, 1, "{} in {}: {:?}", canary.name, canary.file, canary.find);
         }
+    }
+    #[test]
+    fn only_who_says_so_is_caught_by_hanging() {
+        let mut canary = Canary {
+            name: "deaf",
+            harm: "nobody hears",
+            file: "",
+            find: "",
+            replace: "",
+            tests: &[],
+            hangs: false,
+        };
+        let word = |canary: &Canary, outcome| verdict(canary, Ok(outcome)).0;
+        assert_eq!(word(&canary, Outcome::Red), CAUGHT);
+        assert_eq!(word(&canary, Outcome::Green), "SURVIVED");
+        assert_eq!(word(&canary, Outcome::Hung), "HUNG");
+        canary.hangs = true;
+        assert_eq!(word(&canary, Outcome::Hung), CAUGHT);
     }
 }

@@ -1,7 +1,9 @@
 //! `cargo xtask tidy`: what the compiler does not check.
 
 mod edges;
+mod licences;
 mod lines;
+mod packages;
 mod reach;
 
 use std::path::Path;
@@ -12,7 +14,9 @@ use anyhow::{Context, Result, bail, ensure};
 /// Fails with everything that is not in order, not only with the first.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let mut problems = lines::problems(root)?;
-    problems.extend(edges::problems()?);
+    let (ours, others) = packages::ours_and_others()?;
+    problems.extend(edges::problems(&ours));
+    problems.extend(licences::problems(root, &others)?);
     problems.extend(reach::problems()?);
     if problems.is_empty() {
         println!("tidy");
