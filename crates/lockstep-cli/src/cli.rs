@@ -21,7 +21,9 @@ Stores:
   zookeeper://HOST,HOST        a ZooKeeper server or ensemble
   memory:                      this process only, for trying things out
   The default is a SQLite file: $XDG_DATA_HOME/lockstep/locks.db, usually
-  ~/.local/share/lockstep/locks.db.";
+  ~/.local/share/lockstep/locks.db.
+  URL?prefix=NAME separates the tenants of one store.
+  Lockstep waits at most 2 s per store operation.";
 
 /// Distributed locks for shell scripts and operators, on the infrastructure you already run.
 #[derive(Parser)]

@@ -31,6 +31,11 @@ pub(crate) fn start(verbose: u8, console: &Console) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether warnings are on stderr already.
+pub(crate) fn is_on() -> bool {
+    tracing::enabled!(target: "lockstep_lock", tracing::Level::WARN)
+}
+
 /// Stderr without passwords. An event arrives in one piece.
 struct Masked(Console);
 

@@ -4,8 +4,9 @@
 
 mod common;
 
-use common::{World, bare};
+use common::{CTRL_Z, World, bare, until_stopped};
 use rusqlite::{Connection, TransactionBehavior};
+use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::time::ClockId;
 
 /// Says when it started, and then writes the time into a file for as long as it lives.
@@ -100,6 +101,63 @@ fn a_lock_that_is_broken_at_once_waives_the_promise_in_so_many_words() {
     assert_eq!(holder.finish().code, Some(76));
     let help = common::Running::start(bare(&["locks", "break", "--help"])).finish();
     assert!(help.out.contains("THIS WAIVES THE PROMISE"), "{}", help.out);
+}
+
+#[test]
+fn a_stopped_command_is_woken_to_tidy_up() {
+    let world = World::new();
+    let script = "trap 'echo tidied; exit 0' TERM; echo $$; while :; do :; done";
+    let terms = ["lock", "--ttl", "6s", "--grace", "3s", "job", "--"];
+    let holder = world.start_apart(&[&terms[..], &["sh", "-c", script]].concat());
+    let command = Pid::from_raw(holder.line().parse().unwrap()).unwrap();
+    kill_process_group(command, Signal::STOP).unwrap();
+    until_stopped(command);
+    world.run(&["locks", "break", "job", "--reason", "ticket"]);
+    assert_eq!(holder.line(), "tidied");
+    let done = holder.finish();
+    assert_eq!(done.code, Some(76), "{}", done.err);
+    assert!(!done.err.contains("killed"), "{}", done.err);
+}
+
+#[test]
+fn a_lockstep_that_was_stopped_for_too_long_kills_the_command_when_it_goes_on() {
+    let world = World::new();
+    let terms = ["lock", "--ttl", "2s", "--grace", "500ms", "job", "--"];
+    let holder = world.start(&[&terms[..], &["sh", "-c", &stubborn("/dev/null")]].concat());
+    assert_eq!(holder.line(), "in");
+    holder.send(Signal::STOP);
+    // Nobody gets it while the lease lasts.
+    let mut next = world.start(&["lock", "job", "--", "sh", "-c", "echo in; read line"]);
+    assert_eq!(next.line(), "in");
+    holder.send(Signal::CONT);
+    let done = holder.finish();
+    assert_eq!(done.code, Some(76), "{}", done.err);
+    assert!(done.err.contains("the command was killed"), "{}", done.err);
+    next.say("go on");
+    assert_eq!(next.finish().code, Some(0));
+}
+
+/// Ctrl-Z stops both, and nobody renews the lease.
+#[test]
+fn a_command_that_was_stopped_with_lockstep_for_too_long_is_killed_where_it_stands() {
+    let world = World::new();
+    // Without other programs: a shell that waits for one to start cannot be stopped meanwhile.
+    world.write("task", "echo ready; while :; do echo at work >> first; done");
+    let mut shell = world.shell("2s");
+    shell.say("$lock task");
+    shell.until("ready");
+    shell.press(CTRL_Z);
+    shell.until("Stopped");
+    let mut next = world.start(&["lock", "job", "--", "sh", "-c", "echo in; read line"]);
+    assert_eq!(next.line(), "in");
+    let before = world.read("first");
+    shell.say("fg");
+    shell.until("the command was killed");
+    shell.say("exit $?");
+    assert_eq!(shell.finish().code, Some(76));
+    assert_eq!(world.read("first"), before, "it has acted without the lock");
+    next.say("go on");
+    assert_eq!(next.finish().code, Some(0));
 }
 
 #[test]

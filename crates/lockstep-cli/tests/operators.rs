@@ -5,6 +5,7 @@ mod common;
 use std::process::{Command, Stdio};
 
 use common::{Running, World, bare};
+use lockstep_testkit::servers::{RedisOptions, RedisServer};
 use serde_json::Value;
 
 #[test]
@@ -134,6 +135,51 @@ fn a_store_that_cannot_be_reached_is_69_and_its_password_is_not_printed() {
         assert!(!hidden(&lock, Some(url)).contains(warning));
         assert!(hidden(&[&["--store", url], &lock[..]].concat(), None).contains(warning));
         assert!(hidden(&["locks", "facts", "--markdown", url], Some("memory:")).contains(warning));
+    }
+}
+
+#[test]
+fn a_password_where_no_url_belongs_is_not_printed() {
+    let url = "redis://:hunter2@h";
+    let in_option = format!("--stroe={url}");
+    for args in [
+        &["migrate", url][..],
+        &[url],
+        &["completions", url],
+        &["lock", "--ttl", url, "job", "--", "true"],
+        &["lock", "--permits", url, "job", "--", "true"],
+        &["locks", "ls", "job", &in_option],
+        &["locks", "show", "job", "postgres://me:hunter%32@h/db"],
+    ] {
+        let done = Running::start(bare(args)).finish();
+        assert_eq!(done.code, Some(64), "{args:?}: {}", done.err);
+        assert!(done.err.starts_with("error: "), "{args:?}: {}", done.err);
+        let told = format!("{done:?}");
+        assert!(!told.contains("hunter2") && !told.contains("hunter%32"), "{args:?}: {told}");
+    }
+    let done = Running::start(bare(&["migrate", url])).finish();
+    assert!(done.err.contains("unexpected argument 'redis://:***@h' found"), "{}", done.err);
+}
+
+/// It may be a word that says something else there.
+#[test]
+fn facts_are_told_as_they_are_whatever_the_password_is() {
+    let args = ["--maxmemory-policy", "allkeys-lru"].map(str::to_owned).to_vec();
+    let password = Some("server".to_owned());
+    let options = RedisOptions { args, password, ..RedisOptions::default() };
+    let server = RedisServer::start(options).expect("a server");
+    for args in [["locks", "facts", "--json"], ["locks", "facts", "--markdown"]] {
+        let mut command = bare(&args);
+        command.env("LOCKSTEP_STORE", server.url());
+        let done = Running::start(command).finish();
+        assert_eq!(done.code, Some(0), "{}", done.err);
+        assert!(done.out.contains("the Redis server's"), "{}", done.out);
+        // What a server says may hold anything.
+        let warnings = match serde_json::from_str::<Value>(&done.out) {
+            Ok(facts) => facts["warnings"].to_string(),
+            Err(_) => done.err,
+        };
+        assert!(warnings.contains("the *** may evict"), "{warnings}");
     }
 }
 

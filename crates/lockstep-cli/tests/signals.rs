@@ -4,8 +4,8 @@ mod common;
 
 use std::process::Command;
 
-use common::{Running, World};
-use rustix::process::Signal;
+use common::{CTRL_D, CTRL_Z, Running, World, until_stopped};
+use rustix::process::{Pid, Signal};
 
 #[test]
 fn signals_are_passed_on_and_the_commands_answer_counts() {
@@ -123,6 +123,45 @@ fn what_was_ignored_stays_ignored() {
     holder.say("go on");
     assert_eq!(holder.line(), "out");
     assert_eq!(holder.finish().code, Some(0));
+}
+
+#[test]
+fn a_command_that_is_stopped_keeps_its_lock() {
+    let world = World::new();
+    let script = "echo $$; read word; echo got $word";
+    let terms = ["lock", "--ttl", "2s", "--grace", "100ms", "job", "--"];
+    let mut holder = world.start_apart(&[&terms[..], &["sh", "-c", script]].concat());
+    let command = holder.line().parse().ok().and_then(Pid::from_raw);
+    holder.send(Signal::TSTP);
+    until_stopped(command.expect("a process"));
+    let other = world.run(&["lock", "--wait", "3s", "job", "--", "true"]);
+    assert_eq!(other.code, Some(75), "{}", other.err);
+    holder.send(Signal::CONT);
+    holder.say("hello");
+    assert_eq!(holder.line(), "got hello");
+    let done = holder.finish();
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn at_a_terminal_ctrl_z_stops_it_and_fg_goes_on() {
+    let world = World::new();
+    world.write("task", "echo ready; while read word; do echo got $word; done; exit 3");
+    let mut shell = world.shell("1h");
+    shell.say("$lock task");
+    shell.until("ready");
+    // Many times, because it depends on which thread hears of what first.
+    for turn in 0..100 {
+        shell.press(CTRL_Z);
+        shell.until("Stopped");
+        shell.say("fg");
+        shell.say(&format!("{turn}"));
+        shell.until(&format!("got {turn}"));
+    }
+    shell.press(CTRL_D);
+    shell.say("exit $?");
+    assert_eq!(shell.finish().code, Some(3));
+    assert!(world.is_free("job"));
 }
 
 #[test]

@@ -121,4 +121,9 @@ fn help_is_no_error_and_has_examples_and_defaults() {
     for default in ["[default: 10s]", "[default: 2s]", "[default: waits for ever]"] {
         assert!(lock.contains(default), "{default}: {lock}");
     }
+    let stores = Running::start(bare(&["--help"])).finish().out;
+    let limit = format!("{} s per store operation", lockstep::DEFAULT_OP_TIMEOUT.as_secs());
+    for text in ["?prefix=NAME", "separates the tenants of one store", &limit] {
+        assert!(stores.contains(text), "{text}: {stores}");
+    }
 }

@@ -1,5 +1,7 @@
 //! What a dashboard gets to see. A recorder is for the whole process, so this is a test of its own.
 
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use crate::command::Context;
 use crate::console::Console;
 use crate::duration::{self, rough};
 use crate::exit::{Code, Failure, TABLE};
+use crate::log;
 use crate::output::safe;
 use crate::run::{Ended, Finished, Job, Notice, Plan, Signals, Start, Why, supervise};
 use crate::wait::{self, Terms, Waited};
@@ -108,6 +109,13 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<Code, Failure> 
         locks = context.store.open() => locks?,
         signal = signals.next_to_end() => return Ok(Code::of_signal(signal.as_raw())),
     };
+    // A person who tries it out should see what the server may do to a lock; what runs every night
+    // has `lockstep locks facts`, and the log, which says it by itself.
+    if io::stderr().is_terminal() && !log::is_on() {
+        for warning in &locks.facts().warnings {
+            console.say(&format!("warning: {}", safe(warning)));
+        }
+    }
     let terms = Terms {
         key: &key,
         share: match args.permits {

@@ -5,7 +5,7 @@ use std::task::Poll;
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{self, SignalKind};
 
-/// In this order if several are there. TSTP before CONT: see `supervise`.
+/// In this order if several are there. TSTP before CONT: who stops and continues us wants us to run.
 const HEARD: [Signal; 10] = [
     Signal::CHILD,
     Signal::TERM,
@@ -45,6 +45,13 @@ impl Signals {
             Poll::Pending
         })
         .await
+    }
+
+    /// Resolves when this one is heard, and takes it; at once if it is ignored. Cancel safe.
+    pub(crate) async fn hear(&mut self, signal: Signal) {
+        if let Some((_, stream)) = self.0.iter_mut().find(|(heard, _)| *heard == signal) {
+            stream.recv().await;
+        }
     }
 
     /// The next signal that asks this process to end. Ctrl-Z works meanwhile.

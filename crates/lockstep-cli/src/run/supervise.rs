@@ -17,6 +17,8 @@ use super::watch::{Notice, Watch};
 const GLANCE: Duration = Duration::from_millis(10);
 /// How long the dying may take to be dead.
 const LAST_BREATH: Duration = Duration::from_secs(1);
+/// How long a signal that we send ourselves may take to be heard.
+const ECHO: Duration = Duration::from_secs(1);
 
 /// A command and the lock that it runs under.
 pub(crate) struct Job<'a> {
@@ -55,7 +57,7 @@ pub(crate) async fn supervise(job: Job<'_>) -> io::Result<Finished> {
     start.go()?;
     drop(start);
 
-    let mut shift = Shift { group, guard, terminal, watch, stopped: false, own_tstp: false, tell };
+    let mut shift = Shift { group, guard, terminal, watch, stopped: false, tell };
     let ended = shift.until_the_command_ends(signals).await;
     // It is dead, so this is known by now.
     let started = started.await;
@@ -84,8 +86,6 @@ struct Shift<'a> {
     watch: Watch,
     /// The watch has stopped the command.
     stopped: bool,
-    /// We have sent SIGTSTP to our own group, and hear it ourselves.
-    own_tstp: bool,
     tell: &'a dyn Fn(&Notice),
 }
 
@@ -96,7 +96,7 @@ impl Shift<'_> {
                 return ended;
             }
             if let Some(signal) = self.group.newly_stopped() {
-                self.on_stop(signal);
+                self.on_stop(signal, signals).await;
             }
             tokio::select! {
                 signal = signals.next() => self.on_signal(signal),
@@ -119,7 +119,6 @@ impl Shift<'_> {
     fn on_signal(&mut self, signal: Signal) {
         match signal {
             Signal::CHILD => {}
-            Signal::TSTP if self.own_tstp => self.own_tstp = false,
             Signal::CONT => self.on_continue(),
             signal => {
                 let _ = self.group.signal(signal);
@@ -129,7 +128,7 @@ impl Shift<'_> {
 
     /// The command was stopped. At a terminal that is a matter between it and the shell, which
     /// knows only us: so we stop as well. Elsewhere the lock stays held until it is continued.
-    fn on_stop(&mut self, signal: i32) {
+    async fn on_stop(&mut self, signal: i32, signals: &mut Signals) {
         let Some(terminal) = &self.terminal else { return };
         let wants_terminal = signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw();
         if wants_terminal && terminal.is_ours() {
@@ -146,15 +145,16 @@ impl Shift<'_> {
         }
         terminal.take_back_from(self.group.id());
         // The script that has started us is stopped as well, as it would be by Ctrl-Z.
-        self.own_tstp = true;
         let _ = kill_current_process_group(Signal::TSTP);
+        // We hear that as well. If we stopped before, we could hear it after what continues us, and
+        // would stop the command again.
+        let _ = tokio::time::timeout(ECHO, signals.hear(Signal::TSTP)).await;
         stop_myself();
     }
 
     /// We were continued. While we were stopped nobody renewed the lease, so the command goes on
     /// only if the lock is still ours; if not, the watch kills it where it stands.
     fn on_continue(&mut self) {
-        self.own_tstp = false;
         if !self.guard.is_trusted() {
             return;
         }
@@ -167,7 +167,11 @@ impl Shift<'_> {
     /// A command that ends by itself may leave others behind, and that is its own business. If it
     /// was stopped, or ended by a signal that they have got as well, they may still be at work on
     /// what the lock protects.
-    async fn until_its_group_is_gone(&self, ended: Ended, grace: Duration) {
+    async fn until_its_group_is_gone(&mut self, ended: Ended, grace: Duration) {
+        // The command may have ended before one has read that it was told to.
+        while let Some(notice) = self.watch.done() {
+            self.on_notice(Some(notice));
+        }
         let by_signal = matches!(ended, Ended::Signalled(_));
         if !self.stopped && !by_signal {
             return;
@@ -189,5 +193,50 @@ impl Shift<'_> {
             }
         };
         let _ = tokio::time::timeout(limit, looking).await;
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    use rustix::process::Pid;
+
+    use super::*;
+
+    #[test]
+    fn a_leader_that_ends_as_soon_as_it_is_told_does_not_leave_the_others_at_work() {
+        let stubborn = "trap '' TERM; echo ready; exec sleep 60";
+        let script = format!("trap 'exit 0' TERM; sh -c \"{stubborn}\" & wait");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).process_group(0).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let group = Arc::new(Group::new(Pid::from_child(&child)));
+        let test = async {
+            let locks = lockstep::connect("memory:").await.unwrap();
+            let guard = Arc::new(locks.lock("job").await.unwrap());
+            // It wants longer leases than there are, so the watch tells the command to end at once.
+            let plan = Plan::new(Duration::from_secs(60), Duration::from_secs(30)).unwrap();
+            let clock = Arc::clone(locks.clock());
+            let watch = Watch::start(Arc::clone(&guard), clock, Arc::clone(&group), plan).unwrap();
+            let (terminal, tell) = (None, &|_: &Notice| {});
+            let mut shift =
+                Shift { group: Arc::clone(&group), guard, terminal, watch, stopped: false, tell };
+            let ended = loop {
+                if let Some(ended) = group.ended() {
+                    break ended;
+                }
+                tokio::time::sleep(GLANCE).await;
+            };
+            shift.until_its_group_is_gone(ended, Duration::ZERO).await;
+            assert!(shift.stopped && !group.is_alive());
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(test);
+        child.wait().unwrap();
     }
 }

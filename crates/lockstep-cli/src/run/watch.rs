@@ -25,7 +25,7 @@ pub(crate) struct Watch {
 /// What the watch has done.
 #[derive(Debug)]
 pub(crate) enum Notice {
-    /// It has asked the command to end, and kills it after this long.
+    /// It asks the command to end, and kills it after this long.
     Terminated { why: Why, kill_in: Duration },
     /// It has killed the command, or was not allowed to.
     Killed { why: Why, result: Result<(), Errno> },
@@ -61,6 +61,11 @@ impl Watch {
         self.notices.recv().await
     }
 
+    /// What it has done and nobody has heard of yet, if anything.
+    pub(super) fn done(&mut self) -> Option<Notice> {
+        self.notices.try_recv().ok()
+    }
+
     /// Ends the watch, and returns what it has done since it was last asked.
     pub(super) fn end(self) -> Vec<Notice> {
         let Self { end, mut notices, thread } = self;
@@ -88,11 +93,12 @@ impl Watcher {
                 }
                 Step::Terminate(why, kill_at) => {
                     stopping = true;
+                    let kill_in = kill_at.since(now);
+                    // First, so that whoever sees the command end can know that it was told to.
+                    let _ = self.notices.send(Notice::Terminated { why, kill_in });
                     let _ = self.group.signal(Signal::TERM);
                     // One that is stopped would otherwise sleep through its grace.
                     let _ = self.group.signal(Signal::CONT);
-                    let kill_in = kill_at.since(now);
-                    let _ = self.notices.send(Notice::Terminated { why, kill_in });
                     kill_at
                 }
                 Step::Kill(why) => {

@@ -16,6 +16,10 @@ use serde_json::Value;
 /// Long enough for a busy machine; a test that needs it has failed.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// What the keys send, on a terminal.
+pub(crate) const CTRL_D: &str = "\x04";
+pub(crate) const CTRL_Z: &str = "\x1a";
+
 /// A folder with a store in it.
 pub(crate) struct World {
     folder: tempfile::TempDir,
@@ -39,6 +43,10 @@ impl World {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
     pub(crate) fn store(&self) -> String {
         format!("sqlite:{}", self.file("locks.db"))
     }
@@ -57,6 +65,27 @@ impl World {
 
     pub(crate) fn start(&self, args: &[&str]) -> Running {
         Running::start(self.lockstep(args))
+    }
+
+    /// In a session of its own, as cron does, and so without a terminal: at one, lockstep stops when
+    /// its command is stopped, and the tests would stop with it.
+    pub(crate) fn start_apart(&self, args: &[&str]) -> Running {
+        let mut command = Command::new("setsid");
+        command.arg(env!("CARGO_BIN_EXE_lockstep")).args(args);
+        command.env("LOCKSTEP_STORE", self.store());
+        Running::start(command)
+    }
+
+    /// A shell at a terminal, to which one types; `$lock TASK` runs the file of this name while
+    /// holding `job`.
+    pub(crate) fn shell(&self, ttl: &str) -> Running {
+        let lock =
+            format!("{} lock --ttl {ttl} --grace 500ms job -- sh", env!("CARGO_BIN_EXE_lockstep"));
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", "sh -i", "/dev/null"]);
+        command.env("LOCKSTEP_STORE", self.store()).env("LC_ALL", "C").env("lock", lock);
+        command.current_dir(self.folder.path());
+        Running::start(command)
     }
 
     /// `locks show NAME --json`.
@@ -86,6 +115,16 @@ pub(crate) fn bare(args: &[&str]) -> Command {
         command.env_remove(name);
     }
     command
+}
+
+/// Returns when the process is stopped, as by Ctrl-Z.
+pub(crate) fn until_stopped(pid: Pid) {
+    let options = ["-o", "stat=", "--pid", &pid.as_raw_pid().to_string()].map(str::to_owned);
+    let is_stopped = || {
+        let state = Command::new("ps").args(&options).output().unwrap().stdout;
+        String::from_utf8_lossy(&state).starts_with('T')
+    };
+    assert!((0..2_000).any(|_| is_stopped()), "it goes on");
 }
 
 /// How a process ended, and what it wrote.
@@ -135,8 +174,15 @@ impl Running {
     }
 
     /// The next line of its stdout.
+    #[track_caller]
     pub(crate) fn line(&self) -> String {
         self.lines.recv_timeout(LIMIT).expect("a line in time")
+    }
+
+    /// Returns when it has written a line with this in it.
+    #[track_caller]
+    pub(crate) fn until(&self, words: &str) {
+        while !self.line().contains(words) {}
     }
 
     /// Returns when everybody who could write to its stdout is gone.
@@ -149,6 +195,11 @@ impl Running {
     /// Writes a line to its stdin.
     pub(crate) fn say(&mut self, line: &str) {
         writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Types keys into its stdin that make no line.
+    pub(crate) fn press(&mut self, keys: &str) {
+        write!(self.stdin.as_mut().unwrap(), "{keys}").unwrap();
     }
 
     /// Closes its stdin and waits for its end.

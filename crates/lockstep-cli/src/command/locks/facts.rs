@@ -48,7 +48,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Code, Failure>
             store.warn_if_seen(&console);
         }
         match store.open().await {
-            Ok(locks) => all.push(locks.facts().clone()),
+            Ok(locks) => all.push(masked(locks.facts(), &console)),
             // Said here: the context's console does not know these passwords.
             Err(failure) => {
                 console.failed(&failure);
@@ -63,17 +63,26 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<Code, Failure>
             _ => output::json(&Value::from(list)),
         }
     } else if args.markdown {
+        // A second look for the password would only find its like in the store's name.
+        let plain = Console::default();
         for facts in &all {
             for warning in &facts.warnings {
-                console.say(&format!("{}: {warning}", facts.store));
+                plain.say(&format!("{}: {}", facts.store, safe(warning)));
             }
         }
         all.iter().map(as_row).collect()
     } else {
         all.iter().map(as_text).collect::<Vec<_>>().join("\n")
     };
-    console::print(&console.mask(&text))?;
+    console::print(&text)?;
     Ok(Code::SUCCESS)
+}
+
+/// Only the warnings hold what a server has said. The rest is our own words, and a password may be
+/// one of them.
+fn masked(facts: &StoreFacts, console: &Console) -> StoreFacts {
+    let warnings = facts.warnings.iter().map(|warning| console.mask(warning)).collect();
+    StoreFacts { warnings, ..facts.clone() }
 }
 
 fn argument(url: &str) -> Chosen {
