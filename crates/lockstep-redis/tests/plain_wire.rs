@@ -2,11 +2,12 @@
 //! a hand-over is one request is not among it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockstep_redis::Redis;
 use lockstep_testkit::proxy::{Match, Protocol};
 use lockstep_testkit::servers;
-use lockstep_testkit::wire::Wire;
+use lockstep_testkit::wire::{Costs, Wire};
 
 fn wire() -> Wire {
     let url = servers::redis_url();
@@ -23,6 +24,11 @@ fn wire() -> Wire {
         acquire: || Match::when(|call| call.name == "EVALSHA" && call.args.len() == 5),
         // A release says digest, `1`, key, value.
         release: || Match::when(|call| call.name == "EVALSHA" && call.args.len() == 4),
+        renew: || Match::when(|call| call.name == "EVALSHA" && call.args.len() == 5),
+        // All that a lane asks goes over one connection, which is given up after two seconds of silence.
+        outlives_silence: Duration::from_secs(10),
+        // Who hears of a release asks.
+        costs: Costs { hand_over: 2, ..Costs::ONE_EACH },
     }
 }
 
@@ -34,4 +40,6 @@ lockstep_testkit::wire_tests! { wire();
     partition_ends_trust_first
     cut_connections_cost_no_lock
     a_late_ask_is_given_back
+    an_unanswered_renewal_costs_no_lock
+    operations_cost_what_is_said
 }

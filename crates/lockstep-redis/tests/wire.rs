@@ -1,11 +1,12 @@
 //! What the network can do to it; see [`Wire`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockstep_redis::Redis;
 use lockstep_testkit::proxy::{Match, Protocol};
 use lockstep_testkit::servers;
-use lockstep_testkit::wire::Wire;
+use lockstep_testkit::wire::{Costs, Wire};
 
 fn wire() -> Wire {
     let url = servers::redis_url();
@@ -21,6 +22,10 @@ fn wire() -> Wire {
         acquire: || Match::command("EVALSHA").with_arg(":1:in:"),
         // A release says digest, `1`, lock, claim, ttl. So does a renewal, but none is due so soon.
         release: || Match::when(|call| call.name == "EVALSHA" && call.args.len() == 5),
+        renew: || Match::when(|call| call.name == "EVALSHA" && call.args.len() == 5),
+        // All that a lane asks goes over one connection, which is given up after two seconds of silence.
+        outlives_silence: Duration::from_secs(10),
+        costs: Costs::ONE_EACH,
     }
 }
 

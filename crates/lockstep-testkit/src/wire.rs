@@ -10,8 +10,8 @@ use lockstep_core::Key;
 use lockstep_lock::store::{Connect, LockView};
 use lockstep_lock::{Fencing, Guard, Locks};
 
-use crate::proxy::{Fault, Match, Protocol, Proxy};
-use crate::wrap::Waiters;
+use crate::proxy::{Fault, Gate, Match, Protocol, Proxy, Request};
+use crate::wrap::{Counting, Point, VerbName, Waiters};
 
 /// A networked store, and how its verbs look on the wire.
 pub struct Wire {
@@ -25,6 +25,30 @@ pub struct Wire {
     pub acquire: fn() -> Match,
     /// Matches a release.
     pub release: fn() -> Match,
+    /// Matches a renewal, if nothing else is asked meanwhile.
+    pub renew: fn() -> Match,
+    /// A lease that ends late enough for another renewal after one that is never answered.
+    pub outlives_silence: Duration,
+    /// What it costs.
+    pub costs: Costs,
+}
+
+/// How many requests a handle needs that has done the same before.
+#[derive(Clone, Copy)]
+pub struct Costs {
+    /// For a free lock.
+    pub lock: usize,
+    /// For a release that nobody waits for.
+    pub release: usize,
+    /// For a waiter that asks again.
+    pub again: usize,
+    /// From a release to the next holder, who waits in the same handle.
+    pub hand_over: usize,
+}
+
+impl Costs {
+    /// One round trip for everything.
+    pub const ONE_EACH: Self = Self { lock: 1, release: 1, again: 1, hand_over: 1 };
 }
 
 /// Long enough for a slow machine, short enough for a person who waits for a failure.
@@ -169,17 +193,99 @@ impl Wire {
         let pair = self.pair().await?;
         let Pair { proxy, through, .. } = &pair;
         let guard = through.lock("cut").ttl(Duration::from_secs(6)).await?;
-        let before = guard.trusted_until();
         proxy.cut_all();
-        let renewed = async {
-            while guard.trusted_until() <= before {
-                guard.check()?;
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            anyhow::Ok(())
-        };
-        soon("a renewal", renewed).await??;
+        renewed(&guard).await?;
         guard.release().await?;
+        Ok(())
+    }
+
+    /// An ask that arrives after its asker has gone, and after what it left has been given back: the
+    /// lock is free all the same, and not only when the lease ends.
+    ///
+    /// # Errors
+    /// Anything else happened.
+    pub async fn a_late_ask_is_given_back(&self) -> Result<()> {
+        let Pair { proxy, direct, .. } = &self.pair().await?;
+        let counting = Arc::new(Counting::new((self.connect)(proxy.port())));
+        let through = open(counting.clone()).await?;
+        let (mut first, mut second) = (
+            counting.pause(Point::After(VerbName::Release), 1),
+            counting.pause(Point::Before(VerbName::Release), 2),
+        );
+        let late = Gate::new();
+        proxy.rule((self.acquire)(), Fault::Hold(late.clone()));
+        let ask = tokio::spawn(through.lock("late").ttl(2 * PATIENCE).into_future());
+        soon("the ask", late.wait_until_reached()).await?;
+        ask.abort();
+        soon("the first release", first.reached()).await?;
+        first.resume();
+        ensure!(direct.inspect("late").await?.is_none(), "the ask was not held");
+        late.open();
+        until("the late grant", async || Ok(direct.inspect("late").await?.is_some())).await?;
+        soon("the second release", second.reached()).await?;
+        second.resume();
+        free(direct, "late").await
+    }
+
+    /// A renewal is never answered: the next goes over another connection, in time.
+    ///
+    /// # Errors
+    /// Anything else happened.
+    pub async fn an_unanswered_renewal_costs_no_lock(&self) -> Result<()> {
+        let pair = self.pair().await?;
+        let Pair { proxy, through, .. } = &pair;
+        let guard = through.lock("unanswered").ttl(self.outlives_silence).await?;
+        let rule = proxy.rule((self.renew)(), Fault::Mute);
+        renewed(&guard).await?;
+        ensure!(rule.fired() == 1, "the renewal was answered");
+        guard.release().await?;
+        Ok(())
+    }
+
+    /// A free lock, a release, a waiter that asks again and a hand-over cost what is said, and nothing
+    /// is asked beside.
+    ///
+    /// # Errors
+    /// They cost more, or less.
+    pub async fn operations_cost_what_is_said(&self) -> Result<()> {
+        let pair = self.pair().await?;
+        let Pair { proxy, through, direct, .. } = &pair;
+        let lock = || through.lock("cost").ttl(2 * PATIENCE);
+        let Costs { lock: to_lock, release, again, hand_over } = self.costs;
+        // The first round is there to prepare statements, to load scripts and to open what listens.
+        for warm in [false, true] {
+            proxy.clear_log();
+            let guard = lock().await?;
+            let locked = operations(proxy);
+            guard.release().await?;
+            let released = operations(proxy) - locked;
+
+            let holder = direct.lock("cost").await?;
+            let waiter = tokio::spawn(lock().ttl(2 * SHORT).into_future());
+            pair.waiting("cost", 1).await?;
+            quiet(proxy).await?;
+            soon("two more asks", proxy.wait_for((self.acquire)(), 2)).await?;
+            // In this order: what is asked between the two may only make it look cheaper.
+            let asked_again = operations(proxy);
+            let asks = proxy.count((self.acquire)());
+            holder.release().await?;
+            soon("the waiter's turn", waiter).await???.release().await?;
+
+            let holder = lock().await?;
+            let waiter = tokio::spawn(lock().into_future());
+            pair.waiting("cost", 1).await?;
+            quiet(proxy).await?;
+            holder.release().await?;
+            let guard = soon("the waiter's turn", waiter).await???;
+            let handed_over = operations(proxy);
+            guard.release().await?;
+            if warm {
+                ensure!(locked == to_lock, "{locked} requests for a free lock");
+                ensure!(released == release, "{released} requests for a release");
+                ensure!(asked_again <= asks * again, "{asked_again} requests for {asks} asks");
+                ensure!(handed_over == hand_over, "{handed_over} requests for a hand-over");
+            }
+        }
         Ok(())
     }
 
@@ -220,6 +326,9 @@ macro_rules! wire_tests {
             pushes_lost
             partition_ends_trust_first
             cut_connections_cost_no_lock
+            a_late_ask_is_given_back
+            an_unanswered_renewal_costs_no_lock
+            operations_cost_what_is_said
             a_hand_over_is_one_request
         }
     };
@@ -253,6 +362,34 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> Result<bool>) -> Resu
         anyhow::Ok(())
     };
     soon(what, asking).await?
+}
+
+/// Returns when it is trusted longer than now, and not lost before.
+async fn renewed(guard: &Guard) -> Result<()> {
+    let before = guard.trusted_until();
+    until("a renewal", async || {
+        guard.check()?;
+        Ok(guard.trusted_until() > before)
+    })
+    .await
+}
+
+/// How many requests have crossed, but for those with which a connection stays alive or listens.
+fn operations(proxy: &Proxy) -> usize {
+    let upkeep = |ask: &Request| {
+        ask.name == "PING" || ask.sql == "SELECT 1" || ask.sql.contains("lockstep_listen")
+    };
+    proxy.count(Match::when(move |ask| !upkeep(ask)))
+}
+
+/// Returns, with an empty log, when what was begun is over.
+async fn quiet(proxy: &Proxy) -> Result<()> {
+    until("quiet", async || {
+        proxy.clear_log();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        Ok(operations(proxy) == 0)
+    })
+    .await
 }
 
 async fn free(locks: &Locks, name: &str) -> Result<()> {

@@ -1,10 +1,11 @@
 //! What the network can do to it; see [`Wire`].
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use lockstep_testkit::proxy::{Match, Protocol};
 use lockstep_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
-use lockstep_testkit::wire::Wire;
+use lockstep_testkit::wire::{Costs, Wire};
 use lockstep_zookeeper::ZooKeeper;
 
 /// Ends with the process.
@@ -25,7 +26,22 @@ fn wire() -> Wire {
             Match::when(|ask| ask.name == "MULTI" || ask.name == "CREATE" && ask.has_arg(b"-lock-"))
         },
         release: || Match::command("DELETE"),
+        renew: || Match::command("MULTI"),
+        outlives_silence: Duration::from_secs(20),
+        // An ask makes a node, or proves it, and looks who else has one.
+        costs: Costs { lock: 2, again: 2, ..Costs::ONE_EACH },
     }
 }
 
-lockstep_testkit::wire_tests!(wire());
+// A session is one stream, which whoever gives back shares with whoever asked: no ask comes late.
+lockstep_testkit::wire_tests! { wire();
+    reply_lost_on_acquire
+    reply_lost_while_queueing
+    reply_lost_on_release
+    pushes_lost
+    partition_ends_trust_first
+    cut_connections_cost_no_lock
+    an_unanswered_renewal_costs_no_lock
+    operations_cost_what_is_said
+    a_hand_over_is_one_request
+}

@@ -1,16 +1,17 @@
 //! Executors that are busy and machines that sleep.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockstep_lock::{Guard, Locks, LostCause, Options};
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::stage;
 use crate::suite::Subject;
-use crate::suite::env::{Env, STEADY, Stopwatch, soon};
+use crate::suite::env::{Env, Run, STEADY, Stopwatch, soon, unless_slow};
 use crate::wrap::JumpingClock;
 
 /// Every worker of the runtime is blocked for longer than the ttl, so nothing renews the lock.
@@ -19,47 +20,137 @@ use crate::wrap::JumpingClock;
 /// # Errors
 /// It is not, on this store.
 pub async fn blocked_executor(subject: &Subject) -> Result<()> {
-    const WORKERS: usize = 2;
     let env = stage(subject, "blocked_executor").await;
     let (other, name) = (env.locks().await?, env.name("blocked"));
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
-    let (held, is_held) = oneshot::channel();
-    let mine = env.name("blocked");
-    runtime.spawn(async move {
-        let guard = async { anyhow::Ok(env.locks().await?.lock(mine).await?) }.await;
-        let _ = held.send(guard);
-    });
-    let guard: Guard = soon("it is held", is_held).await???;
-
-    let blocks: Vec<_> = (0..WORKERS)
-        .map(|_| {
-            let (unblock, blocked) = channel::<()>();
-            let (stuck, is_stuck) = oneshot::channel();
-            runtime.spawn(async move {
-                let _ = stuck.send(());
-                block(&blocked);
-            });
-            (unblock, is_stuck)
-        })
-        .collect();
-    let mut unblock = Vec::new();
-    for (sender, is_stuck) in blocks {
-        soon("a worker is stuck", is_stuck).await??;
-        unblock.push(sender);
-    }
+    let mut executor = Executor::start()?;
+    let guard = executor.locks(&env, &name);
+    let guard = soon("it is held", guard).await???;
+    executor.block().await?;
     let began = Stopwatch::start();
     while began.elapsed() < STEADY * 2 {
         assert!(guard.is_trusted(), "lost after {:?}", began.elapsed());
         assert!(other.try_lock(&name).await?.is_none());
         tokio::time::sleep(STEADY / 20).await;
     }
-    drop(unblock);
+    executor.unblock();
     // Dropped here, outside of its runtime: given back all the same.
     drop(guard);
-    runtime.shutdown_background();
+    drop(executor);
     soon("it is given back", other.lock(&name)).await??.release().await?;
     Ok(())
+}
+
+/// Its turn comes to a waiter whose executor is blocked, and when it wakes up it believes in a grant that
+/// has passed on. Here nothing renews what nobody has seen, so others wait for one ttl and no longer; and
+/// who wakes up late reckons from when it last asked, and asks again.
+///
+/// # Errors
+/// Either is not so, on this store.
+pub async fn blocked_waiter(subject: &Subject) -> Result<()> {
+    let env = &stage(subject, "blocked_waiter").await;
+    unless_slow(|round| async move {
+        let (name, key) = (env.name(&round.to_string()), env.key(&round.to_string()));
+        let (first, next, observer) =
+            (env.locks().await?, env.locks().await?, env.observer().await?);
+        let holder = first.lock(&name).await?;
+        let mut executor = Executor::start()?;
+        let mut late = executor.locks(env, &name);
+        observer.sees_waiting(&key, 1).await?;
+        executor.block().await?;
+        let token = holder.token();
+        holder.release().await?;
+        let granted = observer.view(&key).await?.and_then(|view| view.holder().cloned());
+        let Some(unseen) = granted.filter(|holder| holder.token > token) else {
+            // It was blocked for so long that its place in the queue has ended too.
+            return Ok(Run::TooSlow);
+        };
+
+        let guard = soon("the lock passes on", next.lock(&name)).await??;
+        assert!(guard.token() > unseen.token, "{guard:?} after {unseen:?}");
+        executor.unblock();
+        tokio::select! {
+            believer = &mut late => {
+                let believer = believer??;
+                let trusted = believer.is_trusted();
+                anyhow::bail!("{believer:?} while {guard:?} is held (trusted: {trusted})");
+            }
+            waits = observer.sees_waiting(&key, 1) => waits?,
+        }
+        assert!(guard.is_trusted(), "it is renewed, whoever wakes up");
+        let token = guard.token();
+        guard.release().await?;
+        let late = soon("its turn comes again", late).await???;
+        assert!(late.is_trusted() && late.token() > token, "{late:?} after {token:?}");
+        late.release().await?;
+        Ok(Run::Judged(()))
+    })
+    .await
+}
+
+/// A runtime whose workers can be blocked, all of them.
+struct Executor {
+    /// Taken only when this is dropped.
+    runtime: Option<Runtime>,
+    blocks: Vec<Sender<()>>,
+}
+
+impl Executor {
+    const WORKERS: usize = 2;
+
+    fn start() -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(Self::WORKERS)
+            .enable_all()
+            .build()?;
+        Ok(Self { runtime: Some(runtime), blocks: vec![] })
+    }
+
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.as_ref().expect("not dropped yet").spawn(work);
+    }
+
+    /// Waits for a lock there, through a handle of its own.
+    fn locks(&self, env: &Env, name: &str) -> oneshot::Receiver<Result<Guard>> {
+        let (held, is_held) = oneshot::channel();
+        let (env, name) = (env.clone(), name.to_owned());
+        self.spawn(async move {
+            let guard = async { anyhow::Ok(env.locks().await?.lock(name).await?) }.await;
+            let _ = held.send(guard);
+        });
+        is_held
+    }
+
+    /// Returns when all workers are stuck.
+    async fn block(&mut self) -> Result<()> {
+        let mut stuck = vec![];
+        for _ in 0..Self::WORKERS {
+            let (unblock, blocked) = channel();
+            let (sticks, is_stuck) = oneshot::channel();
+            self.spawn(async move {
+                let _ = sticks.send(());
+                block(&blocked);
+            });
+            self.blocks.push(unblock);
+            stuck.push(is_stuck);
+        }
+        for is_stuck in stuck {
+            soon("a worker is stuck", is_stuck).await??;
+        }
+        Ok(())
+    }
+
+    fn unblock(&mut self) {
+        self.blocks.clear();
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        self.unblock();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Holds a worker until the test lets go of it: what a computation without an await does.

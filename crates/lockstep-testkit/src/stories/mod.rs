@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Stories with real processes need a subject that says how those reach the store
-//! ([`Subject::with_processes`]) and a test that plays them ([`child::act`]).
+//! ([`Subject::with_processes`]) and a test that plays them ([`child::act`]). What a store does not claim
+//! is left out only if its test says so too ([`Subject::without`]).
 
 pub mod child;
 mod clocks;
@@ -31,11 +32,11 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use futures_util::future::BoxFuture;
-use lockstep_lock::{Guard, LockRequest};
+use lockstep_lock::{Guard, LockRequest, Scope, StoreFacts};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
-pub use clocks::{blocked_executor, suspended_clock};
+pub use clocks::{blocked_executor, blocked_waiter, suspended_clock};
 pub use ownership::{
     deletes_successors_lock, reentrant_method, same_label_is_not_same_owner, two_tries_one_unlock,
     unlock_without_holding,
@@ -91,6 +92,7 @@ stories! {
     ttl_shorter_than_work needs Handles;
     watchdog needs Handles;
     blocked_executor needs Handles;
+    blocked_waiter needs Handles claims Fair;
     suspended_clock needs Handles;
     reply_lost_after_write needs Handles;
     lease_dies_while_queued needs Handles claims Fair;
@@ -117,14 +119,8 @@ pub async fn run(subject: &Subject) -> Report {
     let mut running = JoinSet::new();
     for story in STORIES {
         let entry = |outcome, took| Entry::new(story.name, Signals::AsTheyCome, &[], outcome, took);
-        if story.needs == Needs::Processes && subject.processes.is_none() {
-            let why = "one process cannot kill or pause another it is part of".to_owned();
-            report.add(entry(Outcome::NotClaimed(why), std::time::Duration::ZERO));
-            continue;
-        }
-        if let Some(fact) = story.claims.iter().find(|fact| !fact.is_claimed(&facts)) {
-            let why = format!("the store does not claim `{fact}`, so the trap is there");
-            report.add(entry(Outcome::NotClaimed(why), std::time::Duration::ZERO));
+        if let Some(outcome) = story.left_out(subject, &facts) {
+            report.add(entry(outcome, std::time::Duration::ZERO));
             continue;
         }
         let (subject, turns) = (subject.clone(), Arc::clone(&turns));
@@ -141,6 +137,32 @@ pub async fn run(subject: &Subject) -> Report {
     report
 }
 
+impl Story {
+    /// What becomes of it if it cannot be tried. That must have been announced: otherwise a claim that was
+    /// lost by mistake would pass.
+    fn left_out(&self, subject: &Subject, facts: &StoreFacts) -> Option<Outcome> {
+        if self.needs == Needs::Processes && subject.processes.is_none() {
+            return Some(match facts.scope {
+                Scope::Process => Outcome::NotClaimed(
+                    "one process cannot kill or pause another it is part of".to_owned(),
+                ),
+                wider => Outcome::Failed(format!(
+                    "its scope is {wider}, and the test does not say how other processes come to it"
+                )),
+            });
+        }
+        let fact = self.claims.iter().find(|fact| !fact.is_claimed(facts))?;
+        Some(match subject.lacks.contains(fact) {
+            true => Outcome::NotClaimed(format!(
+                "the store does not claim `{fact}`, so the trap is there"
+            )),
+            false => Outcome::Failed(format!(
+                "`{fact}` is not claimed, and the test does not expect that"
+            )),
+        })
+    }
+}
+
 /// Waits for a lock and writes down the grant at the moment it is heard of, whatever the story
 /// does meanwhile.
 fn serve(mut attempt: Attempt, request: LockRequest) -> JoinHandle<Result<(Attempt, Guard)>> {
@@ -154,4 +176,34 @@ fn serve(mut attempt: Attempt, request: LockRequest) -> JoinHandle<Result<(Attem
 /// The surroundings of a story.
 async fn stage(subject: &Subject, name: &str) -> Env {
     Env::named(subject, &facts_of(subject).await, name, Signals::AsTheyCome)
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_lock::memory::Memory;
+
+    use super::*;
+
+    fn story(name: &str) -> &'static Story {
+        STORIES.iter().find(|story| story.name == name).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_story_that_is_left_out_by_mistake_fails() {
+        let subject = Subject::new("memory", || Arc::new(Memory::new()));
+        let facts = facts_of(&subject).await;
+        let shared = story("starved_writer");
+        assert_eq!(shared.left_out(&subject, &facts), None);
+        let fewer = StoreFacts { shared: false, ..facts.clone() };
+        assert!(matches!(shared.left_out(&subject, &fewer), Some(Outcome::Failed(_))));
+        let announced = subject.clone().without(&[Fact::Shared]);
+        assert!(matches!(shared.left_out(&announced, &fewer), Some(Outcome::NotClaimed(_))));
+
+        let killed = story("holder_killed");
+        assert!(matches!(killed.left_out(&subject, &facts), Some(Outcome::NotClaimed(_))));
+        let wider = StoreFacts { scope: Scope::Machine, ..facts };
+        assert!(matches!(killed.left_out(&subject, &wider), Some(Outcome::Failed(_))));
+        let reached = subject.with_processes("url", "story_child");
+        assert_eq!(killed.left_out(&reached, &wider), None);
+    }
 }

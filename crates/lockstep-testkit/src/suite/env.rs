@@ -194,15 +194,18 @@ impl Observer {
         Ok(())
     }
 
-    /// Waits until exactly this many wait for the lock; where the store does not know, until so many of
-    /// this run's own handles do.
+    /// How many wait for the lock; where the store does not know, how many of this run's own handles do.
+    pub(crate) async fn waiting(&self, key: &Key) -> Result<u64> {
+        Ok(match &self.waiters {
+            Some(waiters) => waiters.of(key),
+            None => self.view(key).await?.map_or(0, |view| view.waiting),
+        })
+    }
+
+    /// Waits until exactly this many wait for the lock.
     pub(crate) async fn sees_waiting(&self, key: &Key, count: u64) -> Result<()> {
         eventually(&format!("{count} wait for {key}"), || async {
-            let waiting = match &self.waiters {
-                Some(waiters) => waiters.of(key),
-                None => self.view(key).await?.map_or(0, |view| view.waiting),
-            };
-            Ok((waiting == count).then_some(()))
+            Ok((self.waiting(key).await? == count).then_some(()))
         })
         .await
     }

@@ -73,7 +73,7 @@ impl Subject {
         self
     }
 
-    /// What this store does not claim, and the suite therefore does not try. A store that stops claiming
+    /// What this store does not claim, and suite and stories therefore do not try. A store that stops claiming
     /// anything else would otherwise pass with fewer cases.
     #[must_use]
     pub fn without(mut self, facts: &[Fact]) -> Self {

@@ -3,18 +3,34 @@
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use futures_util::future::try_join_all;
-use lockstep_lock::{Guard, Locks};
+use futures_util::future::{BoxFuture, TryFutureExt, try_join_all};
+use lockstep_core::Owner;
+use lockstep_lock::{Guard, LockError, Locks};
 
 use crate::suite::case::cases;
-use crate::suite::env::{Env, LONG, Observer, eventually, soon};
+use crate::suite::env::{Env, LONG, Observer, STEADY, eventually, soon};
 use crate::wrap::{Counting, Point, VerbName};
+
+/// A lease that outlasts what anybody here waits for: what is gone was given back, not run out. And hardly
+/// longer, because a waiter that is not told asks at each third of it.
+const OUTLASTS: Duration = Duration::from_secs(36);
+/// A lease that is meant to end, and long enough to be leaked and adopted before.
+const RUNS_OUT: Duration = Duration::from_secs(1);
 
 cases! { Handle:
     a_request_may_be_dropped_at_any_point backs CancelSafe;
-    a_waiting_request_may_be_dropped_at_any_point backs CancelSafe Fair;
+    an_owners_request_may_be_dropped_at_any_point backs CancelSafe Reentry;
+    a_request_with_its_work_may_be_dropped_at_any_point backs CancelSafe;
+    a_request_to_read_may_be_dropped_at_any_point backs CancelSafe Shared;
+    a_waiting_request_may_be_dropped_at_any_point backs CancelSafe;
+    an_owners_waiting_request_may_be_dropped_at_any_point backs CancelSafe Reentry;
+    a_waiting_request_with_its_work_may_be_dropped_at_any_point backs CancelSafe;
+    a_waiting_request_to_read_may_be_dropped_at_any_point backs CancelSafe Shared;
+    an_adoption_may_be_dropped_at_any_point backs CancelSafe HandOver;
+    a_dropped_adoption_leaves_nothing_after_the_ttl backs CancelSafe HandOver Leases;
     a_release_may_be_dropped_at_any_point backs CancelSafe;
     a_grant_that_nobody_heard_of_is_given_back backs CancelSafe;
     a_release_whose_answer_nobody_heard_is_not_repeated_on_the_next backs CancelSafe;
@@ -48,8 +64,7 @@ struct Stage {
 impl Stage {
     async fn of(env: &Env) -> Result<Self> {
         let yielding = Arc::new(Counting::yielding(env.connect()));
-        // The leases outlast the case: what is gone was given back, not run out.
-        let locks = Env::open(yielding).await?.with_ttl(LONG);
+        let locks = Env::open(yielding).await?.with_ttl(OUTLASTS);
         Ok(Self { locks, next: env.locks().await?, observer: env.observer().await? })
     }
 
@@ -58,6 +73,33 @@ impl Stage {
         let guard = soon("the next gets in", self.next.lock(env.name(name))).await??;
         guard.release().await?;
         Ok(())
+    }
+
+    /// The same, and whoever asked gets its turn if it asks again at once. Returns whether it was done.
+    async fn nothing_stays_of(
+        &self,
+        env: &Env,
+        name: &str,
+        owner: &Owner,
+        asked: Option<Result<Option<Guard>, LockError>>,
+    ) -> Result<bool> {
+        let done = asked.is_some();
+        if let Some(guard) = asked.transpose()?.flatten() {
+            guard.release().await?;
+        }
+        let again = eventually("its second request gets its turn", || async {
+            // It waits for what is being given back, and may not be told: then it has to ask.
+            let again = self.locks.lock(env.name(name)).owner(owner).ttl(STEADY);
+            match soon("an answer", again).await? {
+                // An ask that was overtaken by what gives it back is held for a while, and an owner that
+                // has asked again since seems to wait for itself.
+                Err(LockError::Deadlock(_)) => Ok(None),
+                guard => Ok(Some(guard?)),
+            }
+        });
+        again.await?.release().await?;
+        self.nothing_stays(env, name).await?;
+        Ok(done)
     }
 }
 
@@ -78,43 +120,124 @@ where
     anyhow::bail!("256 polls were not enough")
 }
 
-async fn a_request_may_be_dropped_at_any_point(env: Env) -> Result<()> {
+/// In the end there is a guard, or all that was to be done under it is done.
+type Asked = BoxFuture<'static, Result<Option<Guard>, LockError>>;
+/// A way to ask for a lock.
+type Ask = fn(&Locks, String, &Owner) -> Asked;
+
+fn unnamed(locks: &Locks, name: String, _: &Owner) -> Asked {
+    Box::pin(locks.lock(name).into_future().map_ok(Some))
+}
+
+fn as_owner(locks: &Locks, name: String, owner: &Owner) -> Asked {
+    Box::pin(locks.lock(name).owner(owner).into_future().map_ok(Some))
+}
+
+fn with_work(locks: &Locks, name: String, _: &Owner) -> Asked {
+    Box::pin(locks.lock(name).run(async |_| tokio::task::yield_now().await).map_ok(|()| None))
+}
+
+fn to_read(locks: &Locks, name: String, _: &Owner) -> Asked {
+    Box::pin(locks.read(name).into_future().map_ok(Some))
+}
+
+async fn dropped_while_free(env: Env, ask: Ask) -> Result<()> {
     let stage = &Stage::of(&env).await?;
     let env = &env;
     at_each_point(|polls| async move {
-        let name = format!("free {polls}");
-        let guard = polled(stage.locks.lock(env.name(&name)).into_future(), polls).await;
-        let done = guard.is_some();
-        if let Some(guard) = guard {
-            guard?.release().await?;
-        }
+        let (name, owner) = (format!("free {polls}"), Owner::new());
+        let asked = polled(ask(&stage.locks, env.name(&name), &owner), polls).await;
+        stage.nothing_stays_of(env, &name, &owner, asked).await
+    })
+    .await
+}
+
+async fn dropped_while_queued(env: Env, ask: Ask) -> Result<()> {
+    let stage = &Stage::of(&env).await?;
+    let env = &env;
+    at_each_point(|polls| async move {
+        let (name, owner) = (format!("queued {polls}"), Owner::new());
+        let key = env.key(&name);
+        let holder = stage.next.lock(env.name(&name)).await?;
+        let request = ask(&stage.locks, env.name(&name), &owner);
+        let waiting = tokio::spawn(polled(request, polls));
+        eventually("it is dropped, or in the queue", || async {
+            let queued = stage.observer.waiting(&key).await? > 0;
+            Ok((queued || waiting.is_finished()).then_some(()))
+        })
+        .await?;
+        assert!(holder.is_trusted());
+        holder.release().await?;
+        let asked = soon("it ends either way", waiting).await??;
+        stage.nothing_stays_of(env, &name, &owner, asked).await
+    })
+    .await
+}
+
+async fn a_request_may_be_dropped_at_any_point(env: Env) -> Result<()> {
+    dropped_while_free(env, unnamed).await
+}
+
+async fn an_owners_request_may_be_dropped_at_any_point(env: Env) -> Result<()> {
+    dropped_while_free(env, as_owner).await
+}
+
+async fn a_request_with_its_work_may_be_dropped_at_any_point(env: Env) -> Result<()> {
+    dropped_while_free(env, with_work).await
+}
+
+async fn a_request_to_read_may_be_dropped_at_any_point(env: Env) -> Result<()> {
+    dropped_while_free(env, to_read).await
+}
+
+async fn a_waiting_request_may_be_dropped_at_any_point(env: Env) -> Result<()> {
+    dropped_while_queued(env, unnamed).await
+}
+
+async fn an_owners_waiting_request_may_be_dropped_at_any_point(env: Env) -> Result<()> {
+    dropped_while_queued(env, as_owner).await
+}
+
+async fn a_waiting_request_with_its_work_may_be_dropped_at_any_point(env: Env) -> Result<()> {
+    dropped_while_queued(env, with_work).await
+}
+
+async fn a_waiting_request_to_read_may_be_dropped_at_any_point(env: Env) -> Result<()> {
+    dropped_while_queued(env, to_read).await
+}
+
+async fn an_adoption_may_be_dropped_at_any_point(env: Env) -> Result<()> {
+    let stage = &Stage::of(&env).await?;
+    let env = &env;
+    at_each_point(|polls| async move {
+        let name = format!("adopted {polls}");
+        let guard = stage.locks.lock(env.name(&name)).await?;
+        let leaked = guard.leak().ok().context("the only guard")?;
+        let adopted = polled(stage.locks.adopt(leaked.clone()), polls).await;
+        let done = adopted.is_some();
+        // It is as it was: somebody else may adopt it.
+        let guard = match adopted {
+            Some(guard) => guard?,
+            None => stage.next.adopt(leaked).await?,
+        };
+        guard.release().await?;
         stage.nothing_stays(env, &name).await?;
         anyhow::Ok(done)
     })
     .await
 }
 
-async fn a_waiting_request_may_be_dropped_at_any_point(env: Env) -> Result<()> {
+async fn a_dropped_adoption_leaves_nothing_after_the_ttl(env: Env) -> Result<()> {
     let stage = &Stage::of(&env).await?;
     let env = &env;
+    let ttl = RUNS_OUT.max(env.facts.ttl_min);
     at_each_point(|polls| async move {
-        let name = format!("queued {polls}");
-        let key = env.key(&name);
-        let holder = stage.next.lock(env.name(&name)).await?;
-        let request = stage.locks.lock(env.name(&name)).into_future();
-        let waiting = tokio::spawn(polled(request, polls));
-        eventually("it is dropped, or in the queue", || async {
-            let queued = stage.observer.view(&key).await?.is_some_and(|view| view.waiting > 0);
-            Ok((queued || waiting.is_finished()).then_some(()))
-        })
-        .await?;
-        assert!(holder.is_trusted());
-        holder.release().await?;
-        let guard: Option<Result<Guard, _>> = soon("it ends either way", waiting).await??;
-        let done = guard.is_some();
-        if let Some(guard) = guard {
-            guard?.release().await?;
-        }
+        let name = format!("left {polls}");
+        let guard = stage.locks.lock(env.name(&name)).ttl(ttl).await?;
+        let leaked = guard.leak().ok().context("the only guard")?;
+        // On a slow machine it has run out before it is adopted.
+        let done = polled(stage.locks.adopt(leaked), polls).await.is_some();
+        soon("it runs out", stage.next.lock(env.name(&name))).await??.release().await?;
         stage.nothing_stays(env, &name).await?;
         anyhow::Ok(done)
     })

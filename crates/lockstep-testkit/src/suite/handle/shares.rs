@@ -18,7 +18,7 @@ cases! { Handle:
     an_owner_that_writes_may_read_and_not_the_other_way_round backs Shared Reentry;
     permits_are_never_exceeded backs Shared;
     permits_that_cannot_be_had_are_refused backs Shared Errors;
-    a_request_to_read_may_be_dropped backs Shared CancelSafe;
+    a_request_to_read_may_time_out backs Shared CancelSafe;
     shared_locks_can_be_handed_over backs Shared HandOver;
 }
 
@@ -181,8 +181,8 @@ async fn permits_that_cannot_be_had_are_refused(env: Env) -> Result<()> {
     Ok(())
 }
 
-async fn a_request_to_read_may_be_dropped(env: Env) -> Result<()> {
-    let (locks, other, name) = (env.locks().await?, env.locks().await?, env.name("dropped"));
+async fn a_request_to_read_may_time_out(env: Env) -> Result<()> {
+    let (locks, other, name) = (env.locks().await?, env.locks().await?, env.name("late"));
     let writer = locks.write(&name).await?;
     let waits = other.read(&name).within(Duration::from_millis(50)).await;
     // A machine that is busy may not even have had an answer by then.
