@@ -86,7 +86,12 @@ async fn look(inner: &Inner, owner: Owner) -> Result<Option<Deadlock>, StoreErro
     while let Some(next) = search.next() {
         let query = Query::WaitedForBy(next);
         let verb = inner.store.inspect(&query);
-        let waited_for = bounded(inner.facts.store, inner.op_timeout, verb).await?.locks;
+        let mut waited_for = bounded(inner.facts.store, inner.op_timeout, verb).await?.locks;
+        // What this handle has dropped is on its way back, and in nobody's way for long.
+        for lock in &mut waited_for {
+            lock.holders.retain(|holder| !inner.keeper.is_returning(holder.claim));
+            lock.waiters.retain(|waiter| !inner.keeper.is_returning(waiter.claim));
+        }
         if let Some(deadlock) = search.saw(next, &waited_for) {
             return Ok(Some(deadlock));
         }

@@ -83,6 +83,12 @@ pub enum LockError {
         /// The key.
         key: Key,
     },
+    /// A leaked lock was adopted through this handle before, and its guard lives.
+    #[error("lock `{key}` has been adopted already: a leaked lock is for one guard")]
+    Adopted {
+        /// The key.
+        key: Key,
+    },
     /// The store does not offer what was required.
     #[error("{store} does not offer {need}")]
     Unmet {

@@ -79,21 +79,25 @@ impl Drop for Stint {
 }
 
 impl Guard {
+    /// Nothing, if this handle has a guard for the claim already; that one is left as it is.
     pub(crate) fn new(
         inner: Arc<Inner>,
         claim: Claim,
-        stake: Stake,
+        mut stake: Stake,
         token: Option<Token>,
         lease: Lease,
         limit: Moment,
-    ) -> Self {
-        let trust = inner.keeper.keep(stake.hold().clone(), lease, limit);
+    ) -> Option<Self> {
+        let Some(trust) = inner.keeper.keep(stake.hold().clone(), lease, limit) else {
+            stake.settled();
+            return None;
+        };
         let since = inner.clock.now();
         let _span =
             debug_span!("hold", key = %claim.key, claim = %claim.id, token = token.map(Token::get));
         let (stint, downgraded) = (Stint { inner, claim, since, _span }, AtomicBool::new(false));
         let held = Held { stint, token, trust, stake, downgraded };
-        Self { held: Arc::new(held) }
+        Some(Self { held: Arc::new(held) })
     }
 
     pub(crate) fn again(held: Arc<Held>) -> Self {

@@ -2,7 +2,7 @@
 //! what dropped guards and cancelled requests leave behind. It has a runtime and a lane to the
 //! store of its own, so that a busy executor cannot starve it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -89,6 +89,8 @@ struct Shared {
 struct Held {
     renewals: Renewals,
     trusts: HashMap<ClaimId, Arc<Trust>>,
+    /// What is being given back in the background.
+    returning: HashSet<ClaimId>,
     /// When the thread will look again by itself; before its first look, nothing.
     wakes_at: Option<Moment>,
     closed: bool,
@@ -132,10 +134,14 @@ impl Keeper {
         Ok(Self { shared, orders })
     }
 
-    /// Takes a granted hold in; from here on it is renewed until [`forget`](Self::forget).
-    pub(crate) fn keep(&self, hold: Hold, lease: Lease, limit: Moment) -> Arc<Trust> {
+    /// Takes a granted hold in; from here on it is renewed until [`forget`](Self::forget). Nothing, if
+    /// that has been done before: the end of one guard would be the end of the other.
+    pub(crate) fn keep(&self, hold: Hold, lease: Lease, limit: Moment) -> Option<Arc<Trust>> {
         let mut held = self.shared.held.lock();
         let id = hold.id;
+        if held.trusts.contains_key(&id) {
+            return None;
+        }
         let trust = Trust::new(held.renewals.insert(hold, lease, limit));
         if held.closed {
             held.renewals.remove(id);
@@ -150,7 +156,7 @@ impl Keeper {
         if !in_time {
             self.shared.changed.notify_one();
         }
-        trust
+        Some(trust)
     }
 
     /// No renewal of this claim is sent after this returns, except one that is already on its
@@ -164,8 +170,14 @@ impl Keeper {
     /// Gives the hold or the place back in the background, for as long as the store may still
     /// have it. `unsure`: a request for it may still be on its way and overtake the release.
     pub(crate) fn give_back(&self, hold: Hold, unsure: bool) {
+        self.shared.held.lock().returning.insert(hold.id);
         // The keeper outlives every sender, so this cannot fail before the process ends.
         let _ = self.orders.send(Order::GiveBack { hold, unsure });
+    }
+
+    /// Whether this claim is on its way back: whatever the store still has of it will end.
+    pub(crate) fn is_returning(&self, id: ClaimId) -> bool {
+        self.shared.held.lock().returning.contains(&id)
     }
 
     /// Ends trust in a hold that the store says it has taken away. Weak: an inbox that a store
@@ -328,6 +340,7 @@ impl Worker {
                 sleep_until(&*shared.clock, shared.clock.now() + shared.op_timeout).await;
                 give_back(&shared, &lane, &hold).await;
             }
+            shared.held.lock().returning.remove(&hold.id);
         };
         self.tasks.spawn(released.instrument(span));
     }

@@ -267,7 +267,8 @@ impl Locks {
     /// the same.
     ///
     /// # Errors
-    /// [`LockError::Lost`] if it is not held any more; [`LockError::Unmet`] where a lock cannot be handed
+    /// [`LockError::Lost`] if it is not held any more; [`LockError::Adopted`] if it was adopted through this
+    /// handle before (through another one, that cannot be known); [`LockError::Unmet`] where a lock cannot be handed
     /// over; a store error leaves it as it is.
     ///
     /// # Cancel safety
@@ -304,7 +305,9 @@ impl Locks {
                 let stake = Stake::held(inner.keeper.clone(), claim.hold());
                 let entry = inner.reentry.entry(&claim.key, claim.owner);
                 let counted = matches!(claim.share, Share::Permits { .. });
-                let guard = Guard::new(Arc::clone(inner), claim, stake, token, lease, Moment::MAX);
+                let key = claim.key.clone();
+                let guard = Guard::new(Arc::clone(inner), claim, stake, token, lease, Moment::MAX)
+                    .ok_or(LockError::Adopted { key })?;
                 // From here on its owner enters again, instead of waiting for itself.
                 if let Some(turn) = entry.try_turn().filter(|_| !counted) {
                     turn.entered(&guard);

@@ -273,7 +273,8 @@ impl Request {
                     None => Moment::MAX,
                 };
                 let inner = Arc::clone(inner);
-                Ok(Some(Guard::new(inner, claim.clone(), stake, token, lease, limit)))
+                let guard = Guard::new(inner, claim.clone(), stake, token, lease, limit);
+                Ok(Some(guard.expect("invariant: nobody has had a new claim before")))
             }
         }
     }

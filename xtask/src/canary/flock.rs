@@ -7,6 +7,8 @@ const MODEL: &[&str] = &["--test", "model"];
 const LINE: &[&str] = &["--test", "line"];
 const CLOCK: &[&str] = &["--test", "boottime"];
 const KEEPER: &[&str] = &["--test", "keeper"];
+const LATE_ASKS: &[&str] = &["--test", "wire", "--", "late_ask"];
+const REDIS_CONFORMS: &[&str] = &["--test", "redis_suite", "--", "--exact", "conforms"];
 const MEMORY: &[&str] = &["--test", "memory"];
 const REDIS: &[&str] = &["--test", "redis_suite"];
 const REDIS_OWN: &[&str] = &["--test", "it"];
@@ -165,6 +167,15 @@ canaries! {
     "keeper-waits-out-the-lease": "one renewal that is never answered loses the lock",
         in "crates/lockstep-lock/src/renewals.rs", "const PATIENCE_PART: u32 = 5;" => "const PATIENCE_PART: u32 = 1;",
         MACHINES;
+    "keeper-gives-back-once": "an ask that is slower than what gives it back holds the lock until the ttl",
+        in "crates/lockstep-lock/src/keeper.rs", "            if unsure {" => "            if false {",
+        LATE_ASKS;
+    "keeper-keeps-twins": "of two guards for one leaked lock, the end of one is the end of the other, unknown to it",
+        in "crates/lockstep-lock/src/keeper.rs", "if held.trusts.contains_key(&id) {" => "if false {",
+        MEMORY;
+    "owner-waits-for-its-past": "an owner whose request was dropped is told that it waits for itself",
+        in "crates/lockstep-lock/src/deadlock.rs", "!inner.keeper.is_returning(holder.claim)" => "true",
+        REDIS_CONFORMS;
     "keeper-never-woken": "the first hold of an idle handle is not renewed",
         in "crates/lockstep-lock/src/keeper.rs", "if !in_time {" => "if false {",
         MEMORY;

@@ -11,6 +11,7 @@ cases! { Handle:
     a_leaked_lock_is_adopted_elsewhere_through_its_text backs HandOver;
     a_leaked_lock_runs_out_unless_adopted backs HandOver Leases;
     a_lock_in_use_cannot_be_leaked backs HandOver Reentry;
+    a_lock_is_adopted_by_one_guard backs HandOver;
     a_broken_lock_cannot_be_adopted backs HandOver Break;
 }
 
@@ -64,6 +65,22 @@ async fn a_lock_in_use_cannot_be_leaked(env: Env) -> Result<()> {
     inner.release().await?;
     let leaked = outer.leak().expect("the last guard");
     locks.adopt(leaked).await?.release().await?;
+    Ok(())
+}
+
+async fn a_lock_is_adopted_by_one_guard(env: Env) -> Result<()> {
+    let (locks, other, name) = (env.locks().await?, env.locks().await?, env.name("twins"));
+    let leaked = locks.lock(&name).ttl(STEADY).await?.leak().expect("the only guard");
+    let guard = locks.adopt(leaked.clone()).await?;
+    match locks.adopt(leaked.clone()).await {
+        Err(LockError::Adopted { .. }) => {}
+        other => anyhow::bail!("it has a guard: {other:?}"),
+    }
+    assert!(guard.is_trusted(), "the first one is left alone");
+    assert!(other.try_lock(&name).await?.is_none());
+    let leaked = guard.leak().expect("still the only guard");
+    locks.adopt(leaked).await?.release().await?;
+    assert!(other.try_lock(&name).await?.is_some());
     Ok(())
 }
 
