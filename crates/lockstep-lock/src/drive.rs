@@ -7,7 +7,6 @@ use futures_util::FutureExt;
 use lockstep_core::time::{Clock, Moment};
 use lockstep_core::{Effect, ErrorKind, Lease, StoreError, Token};
 use metrics::counter;
-use tracing::Span;
 
 use crate::acquisition::{Acquisition, Event, Step, Terms};
 use crate::error::{LockError, Lost, LostCause};
@@ -88,9 +87,6 @@ pub(crate) fn acquire(
                 }
                 Step::Held { token, lease } => {
                     inner.meters.granted(now.since(started));
-                    if let Some(token) = token {
-                        Span::current().record("token", token.get());
-                    }
                     if let Some(told_at) = in_line.and_then(|in_line| in_line.told_at) {
                         inner.meters.handed_over(now.since(told_at));
                     }

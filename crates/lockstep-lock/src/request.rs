@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, TryFutureExt};
 use lockstep_core::time::Moment;
-use lockstep_core::{ClaimId, Key, KeyError, Label, Owner};
+use lockstep_core::{ClaimId, Key, KeyError, Label, Owner, Token};
 use tracing::{Instrument, field};
 
 use crate::deadlock::{self, Deadlock};
@@ -260,14 +260,17 @@ impl Request {
         let span =
             tracing::debug_span!("lock", key = %claim.key, claim = %claim.id, token = field::Empty);
         let asked = drive::acquire(inner, claim, started, self.deadline(started)).instrument(span);
+        let mut asked = pin!(asked);
         let outcome = tokio::select! {
             biased;
-            outcome = pin!(asked) => outcome?,
+            outcome = &mut asked => outcome?,
             deadlock = deadlock => return Err(deadlock.into()),
         };
         match outcome {
             Outcome::Busy => Ok(None),
             Outcome::Held { stake, token, lease } => {
+                // In this span and no other: the current one may be the caller's own.
+                asked.span().record("token", token.map(Token::get));
                 let limit = match self.terms.max_hold {
                     Some(limit) => inner.clock.now() + limit,
                     None => Moment::MAX,

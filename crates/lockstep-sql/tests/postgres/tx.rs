@@ -8,13 +8,16 @@ use lockstep_lock::{Guard, Locks};
 use lockstep_sql::postgres::Postgres;
 use lockstep_sql::tx::{self as sql, LockInError, VerifyError};
 use lockstep_testkit::proxy::{Protocol, Proxy};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, NoTls, Transaction};
 
 use crate::support::{PATIENCE, Place, claim, let_time_pass};
 
 /// Longer than any test: leases end when a test says so.
 const TTL: Duration = Duration::from_secs(600);
+
+/// Between two looks at what others do.
+const GLANCE: Duration = Duration::from_millis(10);
 
 async fn handle(place: &Place) -> Locks {
     Locks::open(place.store()).await.unwrap()
@@ -55,7 +58,12 @@ async fn pid(db: &Client) -> i32 {
 /// Returns when some other session waits for this one.
 async fn somebody_waits_for(admin: &Client, pid: i32) {
     let sql = "SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))";
-    let seen = async { while admin.query(sql, &[&pid]).await.unwrap().is_empty() {} };
+    let seen = async {
+        while admin.query(sql, &[&pid]).await.unwrap().is_empty() {
+            // Who looks takes the locks of the whole lock table: nobody else would get anywhere.
+            sleep(GLANCE).await;
+        }
+    };
     timeout(PATIENCE, seen).await.expect("nobody waits");
 }
 
@@ -200,6 +208,7 @@ async fn renewals_go_on_while_a_verified_tx_is_open() {
             let now: i64 = admin.query_one(&until, &[]).await.unwrap().get(0);
             renewed += usize::from(now > last);
             last = now;
+            sleep(GLANCE).await;
         }
     };
     timeout(PATIENCE * 2, renewals).await.expect("renewals stopped");

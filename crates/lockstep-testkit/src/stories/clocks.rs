@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lockstep_lock::{Guard, Locks, LostCause, Options};
+use lockstep_lock::{Guard, LockError, Locks, LostCause, Options};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -70,7 +70,13 @@ pub async fn blocked_waiter(subject: &Subject) -> Result<()> {
         executor.unblock();
         tokio::select! {
             believer = &mut late => {
-                let believer = believer??;
+                let believer = match believer? {
+                    Ok(believer) => believer,
+                    // The observer saw it in the queue before its own ask was answered, and then it was
+                    // blocked: an ask whose answer was not heard in time has failed.
+                    Err(error) if has_no_answer(&error) => return Ok(Run::TooSlow),
+                    Err(error) => return Err(error),
+                };
                 let trusted = believer.is_trusted();
                 anyhow::bail!("{believer:?} while {guard:?} is held (trusted: {trusted})");
             }
@@ -85,6 +91,10 @@ pub async fn blocked_waiter(subject: &Subject) -> Result<()> {
         Ok(Run::Judged(()))
     })
     .await
+}
+
+fn has_no_answer(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<LockError>().is_some_and(LockError::may_have_happened)
 }
 
 /// A runtime whose workers can be blocked, all of them.
