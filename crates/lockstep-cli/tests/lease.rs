@@ -163,12 +163,12 @@ fn a_command_that_was_stopped_with_lockstep_for_too_long_is_killed_where_it_stan
 #[test]
 fn a_command_that_runs_for_many_ttls_keeps_its_lock() {
     let world = World::new();
-    let script = "echo in; sleep 1.5";
-    let terms = ["lock", "--ttl", "500ms", "--grace", "50ms", "job", "--"];
-    let holder = world.start(&[&terms[..], &["sh", "-c", script]].concat());
+    let terms = ["lock", "--ttl", "1s", "--grace", "50ms", "job", "--"];
+    let mut holder = world.start(&[&terms[..], &["sh", "-c", "echo in; read line"]].concat());
     assert_eq!(holder.line(), "in");
-    let other = world.run(&["lock", "--wait", "1s", "job", "--", "true"]);
+    let other = world.run(&["lock", "--wait", "3s", "job", "--", "true"]);
     assert_eq!(other.code, Some(75), "{}", other.err);
+    holder.say("go on");
     let done = holder.finish();
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
 }

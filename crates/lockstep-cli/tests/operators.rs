@@ -48,7 +48,7 @@ fn holders_and_waiters_are_shown() {
     assert_eq!((&page["locks"][0]["name"], &page["more"]), (&"order:1".into(), &true.into()));
 
     let shown = world.run(&["locks", "show", "order:1"]).out;
-    for text in ["holder    a host", "lease     9.", "1.  a waiter, exclusive, since 20"] {
+    for text in ["holder    a host", "left unless renewed", "1.  a waiter, exclusive, since 20"] {
         assert!(shown.contains(text), "{text}: {shown}");
     }
     for holder in &mut holders {

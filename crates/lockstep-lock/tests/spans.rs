@@ -73,7 +73,7 @@ async fn a_lock_can_be_followed_from_the_wait_to_the_release() {
     subscriber::set_global_default(Registry::default().with(ended.clone())).unwrap();
     let locks = Locks::open(Memory::new()).await.unwrap();
 
-    let guard = locks.lock("job").ttl(Duration::from_millis(300)).await.unwrap();
+    let guard = locks.lock("job").ttl(Duration::from_secs(3)).await.unwrap();
     let token = guard.token().unwrap().to_string();
     let asked = ended.named("lock").await;
     assert_eq!(asked.len(), 1);
