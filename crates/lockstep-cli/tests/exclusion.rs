@@ -2,7 +2,10 @@
 
 mod common;
 
-use common::World;
+use std::process::Command;
+
+use common::{Running, World};
+use lockstep_testkit::servers::ClockShim;
 
 #[test]
 fn commands_under_one_lock_never_overlap() {
@@ -66,4 +69,40 @@ fn waiters_are_served_in_the_order_of_arrival() {
         assert_eq!(process.finish().code, Some(0));
     }
     assert_eq!(world.read("log"), "1\n2\n3\n");
+}
+
+/// It is wrong, and it is set while somebody holds: leases are counted on the clock that nobody sets.
+#[test]
+fn the_wall_clock_decides_nothing() {
+    const TWO_DAYS_MS: i64 = 2 * 24 * 60 * 60 * 1_000;
+    let world = World::new();
+    let folder = world.path("shim");
+    std::fs::create_dir(&folder).unwrap();
+    let shim = ClockShim::build(&folder).unwrap();
+    let clock = shim.clock_file(world.path("clock")).unwrap();
+    let shifted = |mut command: Command| {
+        let (name, file) = clock.env();
+        command.env("LD_PRELOAD", &shim.so).env(name, file);
+        Running::start(command)
+    };
+    let seconds = |line: &str| line.parse::<i64>().unwrap();
+
+    let script = "while :; do date +%s; read line || break; done";
+    let mut holder = shifted(
+        world.lockstep(&["lock", "--ttl", "3s", "--grace", "1s", "job", "--", "sh", "-c", script]),
+    );
+    let start = seconds(&holder.line());
+    for ms in [TWO_DAYS_MS, -TWO_DAYS_MS] {
+        clock.set(ms).unwrap();
+        holder.say("what time is it?");
+        let shift = seconds(&holder.line()) - start;
+        assert!((shift * 1_000 - ms).abs() < TWO_DAYS_MS / 2, "the clock was set by {shift} s");
+        // Longer than the lease, so that it has been renewed on the clock that is wrong.
+        let waits = ["lock", "--wait", "4s", "job", "--", "true"];
+        assert_eq!(world.run(&waits).code, Some(75));
+        assert_eq!(shifted(world.lockstep(&waits)).finish().code, Some(75));
+    }
+    holder.send(rustix::process::Signal::TERM);
+    holder.finish();
+    assert_eq!(world.run(&["lock", "--try", "job", "--", "true"]).code, Some(0));
 }

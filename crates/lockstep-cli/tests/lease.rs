@@ -143,7 +143,7 @@ fn a_command_that_was_stopped_with_lockstep_for_too_long_is_killed_where_it_stan
     let world = World::new();
     // Without other programs: a shell that waits for one to start cannot be stopped meanwhile.
     world.write("task", "echo ready; while :; do echo at work >> first; done");
-    let mut shell = world.shell("2s");
+    let mut shell = world.shell("5s");
     shell.say("$lock task");
     shell.until("ready");
     shell.press(CTRL_Z);
@@ -163,10 +163,10 @@ fn a_command_that_was_stopped_with_lockstep_for_too_long_is_killed_where_it_stan
 #[test]
 fn a_command_that_runs_for_many_ttls_keeps_its_lock() {
     let world = World::new();
-    let terms = ["lock", "--ttl", "1s", "--grace", "50ms", "job", "--"];
+    let terms = ["lock", "--ttl", "3s", "--grace", "50ms", "job", "--"];
     let mut holder = world.start(&[&terms[..], &["sh", "-c", "echo in; read line"]].concat());
     assert_eq!(holder.line(), "in");
-    let other = world.run(&["lock", "--wait", "3s", "job", "--", "true"]);
+    let other = world.run(&["lock", "--wait", "7s", "job", "--", "true"]);
     assert_eq!(other.code, Some(75), "{}", other.err);
     holder.say("go on");
     let done = holder.finish();

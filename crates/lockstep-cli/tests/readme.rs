@@ -1,7 +1,7 @@
-//! The README's table of stores is what the stores say of themselves. `UPDATE=1` writes it anew.
+//! What the README shows is so. `UPDATE=1` writes its table of stores anew.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lockstep_testkit::servers::{self, ZooKeeperOptions, ZooKeeperServer};
@@ -13,6 +13,29 @@ const HEAD: &str = "\
 | store | fencing tokens | shared by | fair | readers, permits | circles refused | told at once | clock | ttl | two holders if |
 |---|---|---|---|---|---|---|---|---|---|
 ";
+
+/// Nothing is set up for it: no store is named, and the data folder is not there yet.
+#[test]
+fn the_first_command_of_the_readme_does_what_it_says() {
+    let readme = fs::read_to_string(readme()).unwrap();
+    let shown = readme.lines().find(|line| line.starts_with("cargo run")).unwrap();
+    let lockstep = format!("'{}' ", env!("CARGO_BIN_EXE_lockstep"));
+    let (program, args) = shown.split_once(" -- ").unwrap();
+    assert_eq!(program, "cargo run --release");
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", &(lockstep + args)])
+        .env("XDG_DATA_HOME", folder.path().join("not there yet"))
+        .env_remove("LOCKSTEP_STORE")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "I hold it\n");
+}
+
+fn readme() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")
+}
 
 #[test]
 fn the_table_of_stores_is_what_the_stores_say() {
@@ -35,7 +58,7 @@ fn the_table_of_stores_is_what_the_stores_say() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let table = format!("{HEAD}{}", String::from_utf8(output.stdout).unwrap());
 
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let path = readme();
     let readme = fs::read_to_string(&path).unwrap();
     let (before, rest) = readme.split_once(START).expect("the README has a place for the table");
     let (written, after) = rest.split_once(END).expect("the place has an end");

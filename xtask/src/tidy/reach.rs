@@ -11,11 +11,21 @@ struct Ban {
     why: &'static str,
 }
 
-const BANS: [Ban; 2] = [
+const BANS: [Ban; 4] = [
     Ban {
         whose: &["--workspace", "--edges", "normal,build,dev"],
         crate_name: "ring",
         why: "TLS is rustls on aws-lc-rs only; two back ends fight over the process's default",
+    },
+    Ban {
+        whose: &["--workspace", "--edges", "normal,build,dev"],
+        crate_name: "openssl-sys",
+        why: "a Rust toolchain and a C compiler are all that a build needs",
+    },
+    Ban {
+        whose: &["--workspace", "--edges", "normal,build,dev"],
+        crate_name: "prost-build",
+        why: "it needs protoc, and a Rust toolchain and a C compiler are all that a build needs",
     },
     Ban {
         whose: &["--package", "lockstep-core", "--edges", "normal,build"],

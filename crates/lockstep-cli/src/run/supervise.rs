@@ -2,7 +2,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep::{Clock, Guard};
+use lockstep::{Clock, Guard, LostCause};
 use rustix::process::{Signal, getpid, kill_current_process_group};
 
 use super::group::{Ended, Group};
@@ -179,11 +179,27 @@ impl Shift<'_> {
         if !self.stopped && self.group.is_alive() {
             let _ = self.group.signal(Signal::TERM);
         }
-        // The watch is still awake, and is quicker if the lease demands it.
-        self.gone_within(grace).await;
+        // The watch says nothing more of a command that ended by itself, and our timers stop while the machine
+        // sleeps.
+        tokio::select! {
+            () = self.gone_within(grace) => {}
+            () = self.passed_on() => {}
+        }
         // Also if nobody is seen: not every system lets us look.
         let _ = self.group.signal(Signal::KILL);
         self.gone_within(LAST_BREATH).await;
+    }
+
+    /// Returns when somebody else may hold the lock. Who has lost it to an operator has what is left of the
+    /// lease.
+    async fn passed_on(&self) {
+        let is_ours = || match self.guard.check() {
+            Ok(()) => true,
+            Err(lost) => matches!(lost.cause, LostCause::Broken(_)),
+        };
+        while is_ours() {
+            tokio::time::sleep(GLANCE).await;
+        }
     }
 
     async fn gone_within(&self, limit: Duration) {

@@ -61,6 +61,7 @@ pub const PROGRAMS: &[Program] = &[
         package: "util-linux",
         why: "keeps `servers up` out of the terminal",
     },
+    Program { name: "ps", package: "procps", why: "sees whether a command is stopped" },
     Program { name: "unshare", package: "util-linux", why: "shows a process another clock" },
     Program { name: "ipcrm", package: "util-linux", why: "tidies up after a killed PostgreSQL" },
     Program { name: "cc", package: "gcc", why: "builds the shim that shifts a server's clock" },
