@@ -51,6 +51,8 @@ pub(crate) struct Claimed {
     pub(crate) session: Arc<Session>,
     /// The revision of its key's creation, once etcd has said it.
     pub(crate) create: Option<i64>,
+    /// Up to which revision it is known what has happened to its key.
+    pub(crate) known_to: i64,
     pub(crate) held: bool,
     /// Whether the thread listens for it.
     pub(crate) heeded: bool,
@@ -77,6 +79,7 @@ impl Claimed {
             number,
             session: Arc::clone(session),
             create: None,
+            known_to: 0,
             held: false,
             heeded: false,
             ending: false,
@@ -188,6 +191,7 @@ impl Book {
         }
         let first = held && !claimed.held;
         claimed.create = Some(create);
+        claimed.known_to = claimed.known_to.max(create);
         claimed.held |= held;
         self.deadlines.extend(claim.id, now + claim.ttl);
         if first {

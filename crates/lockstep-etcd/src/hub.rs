@@ -69,8 +69,8 @@ pub(crate) enum Heard {
     Watched(u64, Option<WatchResponse>),
     Opened(u64, Result<Session, StoreError>),
     Looked(ClaimId, Result<Seen, StoreError>),
-    /// A claim's own key, as it is.
-    Own(ClaimId, Result<Option<KeyValue>, StoreError>),
+    /// A claim's own key, as it is at this revision.
+    Own(ClaimId, Result<(i64, Option<KeyValue>), StoreError>),
     /// The key of a claim whose time was over is gone; `false`: not known yet.
     Ended(ClaimId, bool),
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lockstep_core::{ErrorKind, StoreError};
+use lockstep_core::{ClaimId, ErrorKind, StoreError};
 use lockstep_lock::clock::{SystemClock, wall_ms};
 use lockstep_lock::line::Standing;
 use lockstep_lock::queue::TTL_MAX;
@@ -248,9 +248,7 @@ impl Lane {
             if let Some(reason) = entry.info().and_then(|info| info.broken.clone()) {
                 return Ok(Answer::Broken { reason });
             }
-            if entry.lease != ask.session.lease
-                && !look::rewrite(self.link(), &entry, moved(&ask.entry, &ask.session)).await?
-            {
+            if !self.lives_with(ask.claim.id, &entry, &ask.session).await? {
                 continue;
             }
             let me = mine.create_revision;
@@ -458,9 +456,8 @@ impl Lane {
             return Ok(Renewal::Lost);
         }
         let session = self.hub.session(hold.ttl).await?;
-        let moved = found.lease == session.lease
-            || look::rewrite(self.link(), found, moved(&found.key, &session)).await?;
-        if !moved {
+        // A renewal of the keeper's may be late: it must not take the hold back from whoever adopted it.
+        if self.inbox.is_none() && found.lease != session.lease {
             return Ok(Renewal::Lost);
         }
         let claim = Claim {
@@ -472,9 +469,28 @@ impl Lane {
             ttl: hold.ttl,
             wait: false,
         };
+        // Written down first: if nobody hears of what comes next, it ends with its ttl.
         self.adopt(&claim, &found.key, &session);
+        if !self.lives_with(hold.id, found, &session).await? {
+            self.hub.forget(hold.id);
+            return Ok(Renewal::Lost);
+        }
         self.granted(&claim, found.create);
         Ok(Renewal::Renewed)
+    }
+
+    /// Has this key, as it was read, live with our lease from now on. `false`: it has changed meanwhile.
+    async fn lives_with(
+        &self,
+        claim: ClaimId,
+        entry: &Entry,
+        session: &Session,
+    ) -> Result<bool, Failure> {
+        if let Some(claimed) = self.hub.shared().book.lock().get_mut(claim) {
+            claimed.known_to = claimed.known_to.max(entry.modified);
+        }
+        let moved = moved(&entry.key, session);
+        Ok(entry.lease == session.lease || look::rewrite(self.link(), entry, moved).await?)
     }
 }
 

@@ -212,7 +212,7 @@ impl Worker {
                 }
             }
             Heard::Looked(claim, Err(_)) => self.act(claim, vec![Step::Ask]),
-            Heard::Own(claim, Ok(kv)) => self.own(claim, kv.as_ref()),
+            Heard::Own(claim, Ok((at, kv))) => self.own(claim, at, kv.as_ref()),
             Heard::Own(_, Err(_)) => {}
             Heard::Ended(claim, true) => {
                 let mut book = self.shared.book.lock();
@@ -363,13 +363,13 @@ impl Worker {
     /// Listens for a holder, and to all that has happened to its key: an operator's words may come
     /// right before its end.
     fn heed(&mut self, claim: ClaimId) {
-        let (key, create) = {
+        let (key, known) = {
             let mut book = self.shared.book.lock();
             let Some(claimed) = book.get_mut(claim) else { return };
             claimed.heeded = true;
-            (claimed.entry.to_vec(), claimed.create)
+            (claimed.entry.to_vec(), claimed.create.map(|_| claimed.known_to))
         };
-        let why = create.map_or(Why::Own(claim), |create| Why::OwnSince(claim, create + 1));
+        let why = known.map_or(Why::Own(claim), |known| Why::OwnSince(claim, known + 1));
         self.watches.add(&self.shared, &self.heard, why, &key);
     }
 
@@ -385,7 +385,9 @@ impl Worker {
             let Some(kv) = &event.kv else { continue };
             let gone = event.kind == i32::from(EventType::Delete);
             match why {
-                Why::Own(claim) | Why::OwnSince(claim, _) => self.own(claim, (!gone).then_some(kv)),
+                Why::Own(claim) | Why::OwnSince(claim, _) => {
+                    self.own(claim, kv.mod_revision, (!gone).then_some(kv));
+                }
                 Why::Ahead(claim) => self.ahead(claim, kv, gone),
                 Why::Line if gone => self.left_line(&key, kv),
                 Why::Line => {}
@@ -452,7 +454,7 @@ impl Worker {
         for claim in departures.waiters().to_vec() {
             let Some((waiter, parked)) = self.waiters.get_mut(&claim) else { continue };
             if parked.entry == kv.key && parked.create < kv.mod_revision {
-                self.own(claim, None);
+                self.own(claim, kv.mod_revision, None);
             } else {
                 let steps = waiter.left(&kv.key, kv.mod_revision);
                 self.act(claim, steps);
@@ -476,20 +478,29 @@ impl Worker {
         let (shared, heard) = (Arc::clone(&self.shared), self.heard.clone());
         tokio::spawn(async move {
             let range = RangeRequest { key, ..RangeRequest::default() };
-            let found = shared.link.range(range).await.map(|found| found.kvs.into_iter().next());
+            let found = shared.link.range(range).await.map(|found| {
+                let at = revision(found.header.as_ref());
+                let kv = found.kvs.into_iter().next();
+                (kv.as_ref().map_or(at, |kv| kv.mod_revision), kv)
+            });
             let _ = heard.send(Heard::Own(claim, found.map_err(StoreError::from)));
         });
     }
 
-    /// A claim's own key, as it is now.
-    fn own(&mut self, claim: ClaimId, kv: Option<&KeyValue>) {
+    /// A claim's own key, as it has been since this revision.
+    fn own(&mut self, claim: ClaimId, at: i64, kv: Option<&KeyValue>) {
         let mut book = self.shared.book.lock();
         let Some(claimed) = book.get_mut(claim) else { return };
+        // What came before is told as well. It may be about who had the hold before us, or about an earlier key
+        // of the same name.
+        if claimed.create.is_none() || at <= claimed.known_to {
+            return;
+        }
         let Some(kv) = kv else {
             drop(book);
             return self.lost(claim, "its key was deleted from etcd");
         };
-        if claimed.create.is_some_and(|create| create != kv.create_revision) {
+        if claimed.create != Some(kv.create_revision) {
             return;
         }
         if kv.lease != claimed.session.lease && !claimed.releasing {

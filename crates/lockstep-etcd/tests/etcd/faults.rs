@@ -244,3 +244,26 @@ async fn a_restart_costs_nobody_a_lock() -> Result<()> {
     soon("who waits is served", waits).await??.release().await?;
     Ok(())
 }
+
+/// It is dropped when etcd has given its hold another lease already, one that lives on for other locks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_adoption_runs_out() -> Result<()> {
+    let server = server();
+    let ttl = Duration::from_secs(1);
+    let (one, other) =
+        (locks(&server.url()).await?.with_ttl(ttl), locks(&server.url()).await?.with_ttl(ttl));
+    let kept = other.lock("kept").await?;
+    let [(_, lease)] = keys(&server, "kept")[..] else { panic!("one key") };
+    for round in 0..1_000_u64 {
+        let name = format!("adopted {round}");
+        let leaked = one.lock(&name).await?.leak().expect("the only guard");
+        let until = Duration::from_micros(round % 50 * 100);
+        if let Ok(adopted) = tokio::time::timeout(until, other.adopt(leaked)).await {
+            adopted?.release().await?;
+        } else if keys(&server, &name).iter().any(|(_, lives_with)| *lives_with == lease) {
+            eventually("its time is over", async || keys(&server, &name).is_empty()).await;
+            return Ok(kept.release().await?);
+        }
+    }
+    anyhow::bail!("no adoption was dropped between the two");
+}
