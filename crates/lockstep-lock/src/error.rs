@@ -83,8 +83,9 @@ pub enum LockError {
         /// The key.
         key: Key,
     },
-    /// A leaked lock was adopted through this handle before, and its guard lives.
-    #[error("lock `{key}` has been adopted already: a leaked lock is for one guard")]
+    /// A leaked lock was adopted through this handle before, and its guard lives or is just being given back,
+    /// or it is being adopted at this moment.
+    #[error("lock `{key}` is adopted already: a leaked lock is for one guard")]
     Adopted {
         /// The key.
         key: Key,

@@ -79,25 +79,26 @@ impl Drop for Stint {
 }
 
 impl Guard {
-    /// Nothing, if this handle has a guard for the claim already; that one is left as it is.
     pub(crate) fn new(
         inner: Arc<Inner>,
         claim: Claim,
-        mut stake: Stake,
+        stake: Stake,
         token: Option<Token>,
         lease: Lease,
         limit: Moment,
-    ) -> Option<Self> {
-        let Some(trust) = inner.keeper.keep(stake.hold().clone(), lease, limit) else {
-            stake.settled();
-            return None;
-        };
+    ) -> Self {
+        let trust = inner.keeper.keep(stake.hold().clone(), lease, limit);
         let since = inner.clock.now();
-        let _span =
-            debug_span!("hold", key = %claim.key, claim = %claim.id, token = token.map(Token::get));
+        // Not a child of the caller's: a span does not end before its children, and a lock that is held for
+        // days would keep open the one in which it was taken.
+        let _span = debug_span!(
+            parent: None, "hold",
+            key = %claim.key, claim = %claim.id, token = token.map(Token::get)
+        );
+        _span.follows_from(Span::current());
         let (stint, downgraded) = (Stint { inner, claim, since, _span }, AtomicBool::new(false));
         let held = Held { stint, token, trust, stake, downgraded };
-        Some(Self { held: Arc::new(held) })
+        Self { held: Arc::new(held) }
     }
 
     pub(crate) fn again(held: Arc<Held>) -> Self {
@@ -205,9 +206,10 @@ impl Guard {
         let was_trusted = held.is_trusted();
         let Held { stint, mut stake, trust, .. } = held;
         let inner = Arc::clone(&stint.inner);
-        inner.keeper.forget(stake.hold().id);
+        let id = stake.hold().id;
+        inner.keeper.returns(id);
         let what = Release::Mine(stake.hold().clone());
-        let span = debug_span!("release", key = %what.key(), claim = %stake.hold().id);
+        let span = debug_span!("release", key = %what.key(), claim = %id);
         let mut rest = Some((stint, trust));
         let mut unsure = false;
         loop {
@@ -218,10 +220,12 @@ impl Guard {
             match answer {
                 Ok(Released::Done) => {
                     stake.settled();
+                    inner.keeper.returned(id);
                     return Ok(());
                 }
                 Ok(Released::NotHeld) => {
                     stake.settled();
+                    inner.keeper.returned(id);
                     // After a lost reply "nothing to give back" is what success looks like; not to
                     // who had lost it before.
                     let (given_back, key) = (unsure && was_trusted, what.key().clone());
@@ -276,13 +280,15 @@ impl Guard {
 
     /// Stops looking after the lock without giving it back, and names it so that somebody else
     /// can [`adopt`](crate::Locks::adopt) it, in this process or in another. Unless adopted, it
-    /// runs out by itself.
+    /// runs out by itself. A [`max_hold`](crate::LockRequest::max_hold) is not handed over: what looks after
+    /// the lock next decides for itself.
     ///
     /// # Errors
-    /// Other guards of the same owner still use it, or the store cannot hand locks over
+    /// Other guards of the same owner still use it, trust in it has ended, or the store cannot hand locks over
     /// ([`StoreFacts::hands_over`](crate::StoreFacts)): it is given back unchanged.
     pub fn leak(self) -> Result<Leaked, Self> {
-        if !self.held.stint.inner.facts.hands_over {
+        // What is lost stays lost, although the store may have it for some time yet.
+        if !self.held.stint.inner.facts.hands_over || !self.is_trusted() {
             return Err(self);
         }
         match Arc::try_unwrap(self.held) {

@@ -3,6 +3,7 @@
 //! store of its own, so that a busy executor cannot starve it.
 
 use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -88,9 +89,12 @@ struct Shared {
 #[derive(Default)]
 struct Held {
     renewals: Renewals,
+    /// Of all claims that have a guard, also of those whose trust has ended.
     trusts: HashMap<ClaimId, Arc<Trust>>,
-    /// What is being given back in the background.
+    /// What is being given back.
     returning: HashSet<ClaimId>,
+    /// What is being adopted.
+    adopting: HashSet<ClaimId>,
     /// When the thread will look again by itself; before its first look, nothing.
     wakes_at: Option<Moment>,
     closed: bool,
@@ -126,7 +130,8 @@ impl Keeper {
             .build()
             .map_err(no_thread)?;
         let lane = Arc::new(Lane { connect, store: OnceCell::new(), op_timeout });
-        let worker = Worker { shared: Arc::clone(&shared), lane, tasks: JoinSet::new() };
+        let (tasks, renewals) = (JoinSet::new(), JoinSet::new());
+        let worker = Worker { shared: Arc::clone(&shared), lane, tasks, renewals };
         std::thread::Builder::new()
             .name("lockstep-keeper".into())
             .spawn(move || runtime.block_on(worker.run(inbox)))
@@ -134,14 +139,10 @@ impl Keeper {
         Ok(Self { shared, orders })
     }
 
-    /// Takes a granted hold in; from here on it is renewed until [`forget`](Self::forget). Nothing, if
-    /// that has been done before: the end of one guard would be the end of the other.
-    pub(crate) fn keep(&self, hold: Hold, lease: Lease, limit: Moment) -> Option<Arc<Trust>> {
+    /// Takes a granted hold in; from here on it is renewed until [`forget`](Self::forget).
+    pub(crate) fn keep(&self, hold: Hold, lease: Lease, limit: Moment) -> Arc<Trust> {
         let mut held = self.shared.held.lock();
         let id = hold.id;
-        if held.trusts.contains_key(&id) {
-            return None;
-        }
         let trust = Trust::new(held.renewals.insert(hold, lease, limit));
         if held.closed {
             held.renewals.remove(id);
@@ -156,7 +157,17 @@ impl Keeper {
         if !in_time {
             self.shared.changed.notify_one();
         }
-        Some(trust)
+        trust
+    }
+
+    /// The right to make a guard for a claim that had one before. Nobody has it while there is one, while
+    /// another adopts it, or while it is on its way back: the end of one guard would be the end of the
+    /// other, and that one would not know.
+    pub(crate) fn adopt(&self, id: ClaimId) -> Option<Adoption<'_>> {
+        let mut held = self.shared.held.lock();
+        let taken = held.trusts.contains_key(&id) || held.returning.contains(&id);
+        let free = !taken && held.adopting.insert(id);
+        free.then(|| Adoption { keeper: self, id })
     }
 
     /// No renewal of this claim is sent after this returns, except one that is already on its
@@ -167,12 +178,29 @@ impl Keeper {
         held.trusts.remove(&id);
     }
 
+    /// The same for a hold that the caller gives back itself; it says so when it [has](Self::returned). In
+    /// one step: between two, it could be adopted.
+    pub(crate) fn returns(&self, id: ClaimId) {
+        let mut held = self.shared.held.lock();
+        held.renewals.remove(id);
+        held.trusts.remove(&id);
+        held.returning.insert(id);
+    }
+
+    pub(crate) fn returned(&self, id: ClaimId) {
+        self.shared.held.lock().returning.remove(&id);
+    }
+
     /// Gives the hold or the place back in the background, for as long as the store may still
-    /// have it. `unsure`: a request for it may still be on its way and overtake the release.
+    /// have it, and renews it no more. `unsure`: a request for it may still be on its way and overtake the
+    /// release.
     pub(crate) fn give_back(&self, hold: Hold, unsure: bool) {
-        self.shared.held.lock().returning.insert(hold.id);
-        // The keeper outlives every sender, so this cannot fail before the process ends.
-        let _ = self.orders.send(Order::GiveBack { hold, unsure });
+        let id = hold.id;
+        self.returns(id);
+        // Once the handle is closed and all is given back, the thread has ended; the ttl does the rest.
+        if self.orders.send(Order::GiveBack { hold, unsure }).is_err() {
+            self.returned(id);
+        }
     }
 
     /// Whether this claim is on its way back: whatever the store still has of it will end.
@@ -232,11 +260,23 @@ impl Keeper {
     }
 }
 
+/// Somebody adopts; dropped when it is done or has given up.
+pub(crate) struct Adoption<'a> {
+    keeper: &'a Keeper,
+    id: ClaimId,
+}
+
+impl Drop for Adoption<'_> {
+    fn drop(&mut self) {
+        self.keeper.shared.held.lock().adopting.remove(&self.id);
+    }
+}
+
 impl Shared {
     fn lose(&self, id: ClaimId, cause: LostCause) {
         let mut held = self.held.lock();
         held.renewals.remove(id);
-        let trust = held.trusts.remove(&id);
+        let trust = held.trusts.get(&id).cloned();
         drop(held);
         if let Some(trust) = trust
             && trust.end(cause.clone())
@@ -268,7 +308,9 @@ impl Lane {
 struct Worker {
     shared: Arc<Shared>,
     lane: Arc<Lane>,
+    /// What is being given back.
     tasks: JoinSet<()>,
+    renewals: JoinSet<()>,
 }
 
 impl Worker {
@@ -290,8 +332,11 @@ impl Worker {
                 () = self.shared.changed.notified() => {}
                 () = sleep_until(&*self.shared.clock, next) => {}
                 Some(_) = self.tasks.join_next() => {}
+                Some(_) = self.renewals.join_next() => {}
             }
         }
+        // Nothing is held any more, so what the store may still say to them tells nobody anything.
+        self.renewals.abort_all();
         // What was dropped while the handle was being closed is given back as well.
         loop {
             tokio::select! {
@@ -325,7 +370,7 @@ impl Worker {
                 .record(late.as_secs_f64());
             let span = debug_span!("renew", holds = holds.len(), late = ?late);
             let renewal = renew(Arc::clone(&self.shared), Arc::clone(&self.lane), now, holds);
-            self.tasks.spawn(renewal.instrument(span));
+            self.renewals.spawn(renewal.instrument(span));
         }
     }
 
@@ -349,8 +394,22 @@ impl Worker {
 async fn renew(shared: Arc<Shared>, lane: Arc<Lane>, asked_at: Moment, holds: Vec<Hold>) {
     let answer = match lane.get().await {
         Ok(store) => {
-            let limit = patience(&holds, shared.op_timeout);
-            bounded(shared.store, limit, store.renew(&holds)).await
+            let verb = bounded(shared.store, shared.op_timeout, store.renew(&holds));
+            let mut verb = pin!(verb);
+            let patience = patience(&holds, shared.op_timeout);
+            match tokio::time::timeout(patience, &mut verb).await {
+                Ok(answer) => answer,
+                // Too late to wait for this one alone.
+                Err(_) => {
+                    tracing::debug!(
+                        holds = holds.len(),
+                        "no answer to a renewal yet; it is sent again"
+                    );
+                    shared.held.lock().renewals.failed(shared.clock.now(), asked_at, &holds);
+                    shared.changed.notify_one();
+                    verb.await
+                }
+            }
         }
         Err(error) => Err(error),
     };
@@ -360,7 +419,10 @@ async fn renew(shared: Arc<Shared>, lane: Arc<Lane>, asked_at: Moment, holds: Ve
             Ok(answers) => {
                 counter!("lockstep_renewals_total", "store" => shared.store)
                     .increment(holds.len() as u64);
-                let changes = held.renewals.answered(asked_at, &holds, answers, shared.drift);
+                let changes = {
+                    let now = shared.clock.now();
+                    held.renewals.answered(now, asked_at, &holds, answers, shared.drift)
+                };
                 for change in &changes {
                     if let Change::Extended(id, until) = change
                         && let Some(trust) = held.trusts.get(id)
@@ -373,8 +435,11 @@ async fn renew(shared: Arc<Shared>, lane: Arc<Lane>, asked_at: Moment, holds: Ve
             }
             Err(error) => {
                 counter!("lockstep_renewal_errors_total", "store" => shared.store).increment(1);
-                tracing::warn!(%error, holds = holds.len(), "renewal failed; it is tried again");
-                held.renewals.failed(shared.clock.now(), asked_at, &holds);
+                let left = held.renewals.failed(shared.clock.now(), asked_at, &holds);
+                // Of what is gone, or was asked about again, nobody wants to hear.
+                if left > 0 {
+                    tracing::warn!(%error, holds = left, "renewal failed; it is tried again");
+                }
                 vec![]
             }
         }

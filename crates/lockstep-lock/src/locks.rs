@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_core::time::{Clock, Moment};
-use lockstep_core::{Drift, Effect, ErrorKind, Key, Label, Lease, StoreError};
+use lockstep_core::{Drift, Effect, ErrorKind, Key, Label, Lease, StoreError, Token};
 
 use crate::all::{LockAllRequest, TryLockAllRequest};
 use crate::clock::SystemClock;
@@ -267,9 +267,9 @@ impl Locks {
     /// the same.
     ///
     /// # Errors
-    /// [`LockError::Lost`] if it is not held any more; [`LockError::Adopted`] if it was adopted through this
-    /// handle before (through another one, that cannot be known); [`LockError::Unmet`] where a lock cannot be handed
-    /// over; a store error leaves it as it is.
+    /// [`LockError::Lost`] if it is not held any more; [`LockError::Adopted`] if this handle has a guard for it
+    /// already, adopts it, or gives it back (of other handles that cannot be known); [`LockError::Unmet`] where a
+    /// lock cannot be handed over; a store error leaves it leaked.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the lock leaked; it may be adopted again until it runs out.
@@ -281,48 +281,73 @@ impl Locks {
         if inner.keeper.is_closed() {
             return Err(LockError::Closed);
         }
+        let adoption = inner.keeper.adopt(claim.id);
+        let _adoption = adoption.ok_or_else(|| LockError::Adopted { key: claim.key.clone() })?;
         claim.label = self.defaults.label.clone();
-        let holds = [claim.hold()];
         let asked_at = inner.clock.now();
-        let renewed = bounded(inner.facts.store, inner.op_timeout, inner.store.renew(&holds));
-        let cause = match renewed.await?.pop() {
-            Some(Renewal::Renewed) => {
-                if inner.facts.ends_with_connection {
-                    // From now on it lives with this handle's connection, not with the other's.
-                    // Whoever broke it meanwhile must not find it in a queue.
-                    let asks = Claim { wait: false, ..claim.clone() };
-                    let verb = inner.store.acquire(&asks);
-                    let cause = match bounded(inner.facts.store, inner.op_timeout, verb).await? {
-                        Answer::Granted { .. } => None,
-                        Answer::Broken { reason } => Some(LostCause::Broken(reason)),
-                        _ => Some(LostCause::Taken),
-                    };
-                    if let Some(cause) = cause {
-                        return Err(Lost { key: claim.key, cause }.into());
-                    }
-                }
-                let lease = Lease::new(asked_at, claim.ttl, inner.drift);
-                let stake = Stake::held(inner.keeper.clone(), claim.hold());
-                let entry = inner.reentry.entry(&claim.key, claim.owner);
-                let counted = matches!(claim.share, Share::Permits { .. });
-                let key = claim.key.clone();
-                let guard = Guard::new(Arc::clone(inner), claim, stake, token, lease, Moment::MAX)
-                    .ok_or(LockError::Adopted { key })?;
-                // From here on its owner enters again, instead of waiting for itself.
-                if let Some(turn) = entry.try_turn().filter(|_| !counted) {
-                    turn.entered(&guard);
-                }
-                return Ok(guard);
-            }
-            Some(Renewal::Broken { reason }) => LostCause::Broken(reason),
+        let mut gone = self.not_renewed(&claim).await?;
+        if gone.is_none() && inner.facts.ends_with_connection {
+            gone = self.not_bound(&claim, token).await?;
+        }
+        let lease = Lease::new(asked_at, claim.ttl, inner.drift);
+        if gone.is_none() && !lease.is_trusted(inner.clock.now()) {
+            // The answers took longer than the lease. A guard would give back what the store has of it.
+            gone = Some(LostCause::Expired);
+        }
+        if let Some(cause) = gone {
+            return Err(Lost { key: claim.key, cause }.into());
+        }
+        if inner.keeper.is_closed() {
+            return Err(LockError::Closed);
+        }
+        let stake = Stake::held(inner.keeper.clone(), claim.hold());
+        let entry = inner.reentry.entry(&claim.key, claim.owner);
+        let counted = matches!(claim.share, Share::Permits { .. });
+        let guard = Guard::new(Arc::clone(inner), claim, stake, token, lease, Moment::MAX);
+        // From here on its owner enters again, instead of waiting for itself.
+        if let Some(turn) = entry.try_turn().filter(|_| !counted) {
+            turn.entered(&guard);
+        }
+        Ok(guard)
+    }
+
+    /// Why the store does not let the claim go on holding, if it does not.
+    async fn not_renewed(&self, claim: &Claim) -> Result<Option<LostCause>, LockError> {
+        let inner = &self.inner;
+        let holds = [claim.hold()];
+        let verb = inner.store.renew(&holds);
+        match bounded(inner.facts.store, inner.op_timeout, verb).await?.pop() {
+            Some(Renewal::Renewed) => Ok(None),
+            Some(Renewal::Broken { reason }) => Ok(Some(LostCause::Broken(reason))),
             Some(Renewal::Unsure { why }) => {
                 let store = inner.facts.store;
                 let error = StoreError::new(store, ErrorKind::Unavailable, Effect::Unknown, why);
-                return Err(error.into());
+                Err(error.into())
             }
-            Some(Renewal::Lost) | None => LostCause::Taken,
-        };
-        Err(Lost { key: claim.key, cause }.into())
+            Some(Renewal::Lost) | None => Ok(Some(LostCause::Taken)),
+        }
+    }
+
+    /// The same, where a hold lives with a connection: from now on with this handle's, not with the other's.
+    async fn not_bound(
+        &self,
+        claim: &Claim,
+        token: Option<Token>,
+    ) -> Result<Option<LostCause>, LockError> {
+        let inner = &self.inner;
+        // Whoever broke it meanwhile must not find it in a queue.
+        let asks = Claim { wait: false, ..claim.clone() };
+        let verb = inner.store.acquire(&asks);
+        match bounded(inner.facts.store, inner.op_timeout, verb).await? {
+            Answer::Granted { token: now } if now == token => Ok(None),
+            Answer::Granted { .. } => {
+                // It was free meanwhile, and is held anew. That is not what was leaked.
+                drop(Stake::held(inner.keeper.clone(), claim.hold()));
+                Ok(Some(LostCause::Taken))
+            }
+            Answer::Broken { reason } => Ok(Some(LostCause::Broken(reason))),
+            _ => Ok(Some(LostCause::Taken)),
+        }
     }
 
     /// Who holds a lock, since when, with which token, and who waits, in order. `None` if nobody

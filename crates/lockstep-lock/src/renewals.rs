@@ -15,13 +15,18 @@ const RETRY_PART: u32 = 10;
 /// were taken one after the other then cost one request and not one each.
 const ALONG_PART: u32 = 30;
 
-/// How long the answer to a renewal is waited for, as a part of the ttl: a store that is silent is asked twice
-/// more before the lease ends, and over another connection if it has one.
+/// How long the answer to a renewal is waited for before it is asked for once more beside it, as a part of the
+/// ttl: a store that lets one fall silent is asked twice more before the lease ends. The first is not given up
+/// for that. A store that is merely slow would otherwise never be heard, and what notices that a connection is
+/// dead is whoever goes on waiting for it. Where all go over one connection, that takes up to two seconds, so
+/// with a short ttl the others may share its fate.
 const PATIENCE_PART: u32 = 5;
-/// A store that is far away has this long to answer, however short the lease.
+/// A store that is far away has this long to answer, however short the lease. Below 1.25 s there is room for
+/// fewer tries.
 const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 
-/// How long to wait for the answer to this batch, where any operation gets `op_timeout`.
+/// How long to wait for the answer to this batch before it is asked again, where any operation gets
+/// `op_timeout`.
 pub fn patience(holds: &[Hold], op_timeout: Duration) -> Duration {
     let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
     (shortest / PATIENCE_PART).max(LEAST_PATIENCE).min(op_timeout)
@@ -42,7 +47,8 @@ struct Entry {
     /// Trust ends here whatever is renewed: the maximum hold.
     limit: Moment,
     due: Option<Moment>,
-    /// Which renewal of it is on its way.
+    /// When the last renewal of it was sent. What becomes of that one decides when the next is due; an
+    /// earlier one may still be answered, and that counts as well.
     asked: Option<Moment>,
 }
 
@@ -78,9 +84,8 @@ impl Renewals {
 
     /// Lets a hold go. What is on its way for it is ignored when it comes back.
     pub fn remove(&mut self, id: ClaimId) -> Option<Hold> {
-        let entry = self.entries.remove(&id)?;
-        self.ends.remove(&(entry.trusted_until(), id));
-        self.unplan(&entry);
+        let mut entry = self.take(id)?;
+        self.unplan(&mut entry);
         Some(entry.hold)
     }
 
@@ -109,9 +114,11 @@ impl Renewals {
         Some((batch, late))
     }
 
-    /// A batch that was taken at `asked_at` was answered.
+    /// A batch that was taken at `asked_at` was answered, perhaps after it had counted as failed.
+    /// What has run out by `now` stays lost, whatever the answer.
     pub fn answered(
         &mut self,
+        now: Moment,
         asked_at: Moment,
         holds: &[Hold],
         answers: Vec<Renewal>,
@@ -120,8 +127,9 @@ impl Renewals {
         assert_eq!(holds.len(), answers.len(), "a store answers every hold it was asked about");
         let mut changes = Vec::new();
         for (hold, answer) in holds.iter().zip(answers) {
-            let Some(mut entry) = self.take_asked(hold.id, asked_at) else { continue };
+            let Some(mut entry) = self.take(hold.id) else { continue };
             match answer {
+                Renewal::Renewed if entry.trusted_until() <= now => self.put_back(entry),
                 Renewal::Renewed => {
                     let lease = Lease::new(asked_at, entry.hold.ttl, drift);
                     // A renewal that was overtaken by a later one must not shorten the lease.
@@ -129,29 +137,40 @@ impl Renewals {
                         entry.lease = lease;
                     }
                     changes.push(Change::Extended(hold.id, entry.trusted_until()));
-                    self.plan(&mut entry, lease.renew_at());
+                    if entry.asked == Some(asked_at) {
+                        self.unplan(&mut entry);
+                        self.plan(&mut entry, lease.renew_at());
+                    }
                     self.put_back(entry);
                 }
                 Renewal::Unsure { .. } => {
-                    let again = asked_at + entry.hold.ttl / RETRY_PART;
-                    self.plan(&mut entry, again);
+                    self.plan_again(&mut entry, asked_at, asked_at);
                     self.put_back(entry);
                 }
-                Renewal::Lost => changes.push(Change::Lost(hold.id)),
-                Renewal::Broken { reason } => changes.push(Change::Broken(hold.id, reason)),
+                Renewal::Lost => {
+                    self.unplan(&mut entry);
+                    changes.push(Change::Lost(hold.id));
+                }
+                Renewal::Broken { reason } => {
+                    self.unplan(&mut entry);
+                    changes.push(Change::Broken(hold.id, reason));
+                }
             }
         }
         changes
     }
 
-    /// A batch was not answered: try each again soon. Only "not yours" or the end of the lease
-    /// ends a hold, never an error.
-    pub fn failed(&mut self, now: Moment, asked_at: Moment, holds: &[Hold]) {
+    /// A batch was not answered, or not yet: try each again soon. Only "not yours" or the end of the lease
+    /// ends a hold, never an error. Says for how many of them no later renewal has been sent.
+    pub fn failed(&mut self, now: Moment, asked_at: Moment, holds: &[Hold]) -> usize {
+        let mut last = 0;
         for hold in holds {
-            let Some(mut entry) = self.take_asked(hold.id, asked_at) else { continue };
-            self.plan(&mut entry, now + hold.ttl / RETRY_PART);
+            let Some(mut entry) = self.take(hold.id) else { continue };
+            last += usize::from(entry.asked == Some(asked_at));
+            self.plan_again(&mut entry, asked_at, now);
             self.put_back(entry);
         }
+        last
     }
 
     /// The holds whose trust has ended by `now`, and why; they are removed.
@@ -167,15 +186,10 @@ impl Renewals {
         ended
     }
 
-    /// Takes the entry out if the batch sent at `asked_at` is the last that carried it.
-    fn take_asked(&mut self, id: ClaimId, asked_at: Moment) -> Option<Entry> {
-        if self.entries.get(&id)?.asked != Some(asked_at) {
-            return None;
-        }
-        let mut entry = self.entries.remove(&id)?;
-        entry.asked = None;
+    /// Takes the entry out, but for its place among those that are due.
+    fn take(&mut self, id: ClaimId) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
         self.ends.remove(&(entry.trusted_until(), id));
-        self.unplan(&entry);
         Some(entry)
     }
 
@@ -192,8 +206,17 @@ impl Renewals {
         }
     }
 
-    fn unplan(&mut self, entry: &Entry) {
-        if let Some(at) = entry.due {
+    /// Plans the next try some time after `since`, if the renewal of `asked_at` is the last one and nothing has
+    /// been planned for it yet.
+    fn plan_again(&mut self, entry: &mut Entry, asked_at: Moment, since: Moment) {
+        if entry.asked == Some(asked_at) && entry.due.is_none() {
+            let at = since + entry.hold.ttl / RETRY_PART;
+            self.plan(entry, at);
+        }
+    }
+
+    fn unplan(&mut self, entry: &mut Entry) {
+        if let Some(at) = entry.due.take() {
             self.due.remove(&(at, entry.hold.id));
         }
     }

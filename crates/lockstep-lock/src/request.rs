@@ -59,7 +59,8 @@ macro_rules! options {
     ($request:ident) => {
         impl $request {
             /// Asks as this owner: if it already holds the key through this handle, it enters
-            /// again, with the same token.
+            /// again, with the same token. The lock keeps the ttl, the label and the maximum hold
+            /// with which it was taken first, whatever is said here.
             pub fn owner(mut self, owner: &lockstep_core::Owner) -> Self {
                 self.0.terms.owner = Some(*owner);
                 self
@@ -276,8 +277,7 @@ impl Request {
                     None => Moment::MAX,
                 };
                 let inner = Arc::clone(inner);
-                let guard = Guard::new(inner, claim.clone(), stake, token, lease, limit);
-                Ok(Some(guard.expect("invariant: nobody has had a new claim before")))
+                Ok(Some(Guard::new(inner, claim.clone(), stake, token, lease, limit)))
             }
         }
     }

@@ -55,7 +55,6 @@ impl Stake {
 impl Drop for Stake {
     fn drop(&mut self) {
         if self.known != Known::Nothing {
-            self.keeper.forget(self.hold.id);
             self.keeper.give_back(self.hold.clone(), self.known == Known::Unsure);
         }
     }

@@ -124,7 +124,8 @@ pub enum Answer {
         /// How many live places are before it. Where counting costs it may count the dead too, as long as
         /// the first lives or there are more than 16, and 100 means 100 or more.
         ahead: u64,
-        /// What is left of the holder's lease; of several, of the one that ends first.
+        /// What is left of the holder's lease; of several, of the one that ends first. Less than that where
+        /// somebody has to look whether a holder still has its connection.
         holder_left: Duration,
         /// The token of the last grant before it, or any between that and its own (every store that
         /// counts must say one): a pushed grant whose token is not larger is an old one that came

@@ -1,5 +1,5 @@
-//! Properties of the two machines that hold a guard's promise: what is renewed, and when trust
-//! ends.
+//! Properties of the machines that hold a guard's promise: who is granted, and what an acquisition makes of
+//! whatever it hears.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -7,128 +7,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lockstep_core::time::Moment;
-use lockstep_core::{ClaimId, Drift, Key, Label, Lease, Owner, Token};
-use lockstep_lock::LostCause;
+use lockstep_core::{
+    ClaimId, Drift, Effect, ErrorKind, Key, Label, Lease, Owner, StoreError, Token,
+};
 use lockstep_lock::Share;
+use lockstep_lock::acquisition::{Acquisition, Event, Step, Terms};
 use lockstep_lock::queue::{Now, Table, Told};
-use lockstep_lock::renewals::{Change, Renewals, patience};
-use lockstep_lock::store::{Answer, Claim, Hold, Query, RENEW_BATCH, Release, Released, Renewal};
+use lockstep_lock::store::{Answer, Claim, Query, Release, Released, Renewal};
 use proptest::prelude::*;
 
 const TTL: Duration = Duration::from_millis(900);
 
 fn at(ms: u64) -> Moment {
     Moment::ZERO + Duration::from_millis(ms)
-}
-
-fn hold(number: u128) -> Hold {
-    Hold { id: ClaimId::from_u128(number), key: Key::new(format!("k{number}")).unwrap(), ttl: TTL }
-}
-
-#[test]
-fn a_hold_is_renewed_at_a_third_of_its_ttl_and_ends_without() {
-    let mut renewals = Renewals::default();
-    let end = renewals.insert(hold(1), Lease::new(at(0), TTL, Drift::default()), Moment::MAX);
-    assert_eq!(renewals.next(), Some(at(300)));
-    assert!(renewals.take_due(at(299)).is_none());
-    let (batch, late) = renewals.take_due(at(310)).unwrap();
-    assert_eq!((batch.as_slice(), late), ([hold(1)].as_slice(), Duration::from_millis(10)));
-    renewals.failed(at(400), at(310), &batch);
-    assert_eq!(renewals.next(), Some(at(490)), "an error never ends the schedule");
-    assert_eq!(renewals.take_ended(end), vec![(ClaimId::from_u128(1), LostCause::Expired)]);
-    assert_eq!(renewals.next(), None);
-}
-
-/// Two renewals may fail, also if all that is heard of them is nothing.
-#[test]
-fn a_store_that_is_silent_is_asked_three_times_before_the_lease_ends() {
-    for ttl_ms in [1_250, 3_000, 10_000, 60_000] {
-        let hold = Hold { ttl: Duration::from_millis(ttl_ms), ..hold(1) };
-        let lease = Lease::new(at(0), hold.ttl, Drift::default());
-        let mut renewals = Renewals::default();
-        let end = renewals.insert(hold, lease, Moment::MAX);
-        let mut asked = 0;
-        while let Some(now) = renewals.next().filter(|now| *now < end) {
-            let (batch, _) = renewals.take_due(now).unwrap();
-            asked += 1;
-            renewals.failed(now + patience(&batch, Duration::from_secs(2)), now, &batch);
-        }
-        assert!(asked >= 3, "{asked} times within {ttl_ms} ms");
-    }
-}
-
-#[test]
-fn a_renewal_counts_from_when_it_was_sent() {
-    let mut renewals = Renewals::default();
-    renewals.insert(hold(1), Lease::new(at(0), TTL, Drift::default()), Moment::MAX);
-    let (batch, _) = renewals.take_due(at(300)).unwrap();
-    let changes = renewals.answered(at(300), &batch, vec![Renewal::Renewed], Drift::default());
-    let until = Lease::new(at(300), TTL, Drift::default()).trusted_until();
-    assert_eq!(changes, vec![Change::Extended(ClaimId::from_u128(1), until)]);
-}
-
-#[test]
-fn an_unsure_renewal_changes_nothing_for_its_hold_and_is_asked_again() {
-    let mut renewals = Renewals::default();
-    let end = renewals.insert(hold(1), Lease::new(at(0), TTL, Drift::default()), Moment::MAX);
-    renewals.insert(hold(2), Lease::new(at(0), TTL, Drift::default()), Moment::MAX);
-    let (batch, _) = renewals.take_due(at(300)).unwrap();
-    let unsure = |hold: &Hold| match hold.id == ClaimId::from_u128(1) {
-        true => Renewal::Unsure { why: "two of five".into() },
-        false => Renewal::Renewed,
-    };
-    let answers = batch.iter().map(unsure).collect();
-    let changes = renewals.answered(at(300), &batch, answers, Drift::default());
-    let until = Lease::new(at(300), TTL, Drift::default()).trusted_until();
-    assert_eq!(changes, vec![Change::Extended(ClaimId::from_u128(2), until)]);
-    assert_eq!(renewals.next(), Some(at(390)), "it is asked again before the others");
-    assert_eq!(renewals.take_ended(end), vec![(ClaimId::from_u128(1), LostCause::Expired)]);
-}
-
-#[test]
-fn what_was_let_go_stays_gone_whatever_comes_back() {
-    let mut renewals = Renewals::default();
-    renewals.insert(hold(1), Lease::new(at(0), TTL, Drift::default()), Moment::MAX);
-    let (batch, _) = renewals.take_due(at(300)).unwrap();
-    renewals.remove(ClaimId::from_u128(1));
-    assert!(
-        renewals.answered(at(300), &batch, vec![Renewal::Renewed], Drift::default()).is_empty()
-    );
-    assert_eq!(renewals.next(), None);
-}
-
-#[test]
-fn the_maximum_hold_ends_trust_although_renewals_succeed() {
-    let mut renewals = Renewals::default();
-    let end = renewals.insert(hold(1), Lease::new(at(0), TTL, Drift::default()), at(500));
-    assert_eq!(end, at(500));
-    let (batch, _) = renewals.take_due(at(300)).unwrap();
-    renewals.answered(at(300), &batch, vec![Renewal::Renewed], Drift::default());
-    assert!(renewals.take_due(at(499)).is_none(), "no renewal beyond the limit");
-    assert_eq!(renewals.take_ended(at(500)), vec![(ClaimId::from_u128(1), LostCause::MaxHold)]);
-}
-
-#[test]
-fn batches_are_bounded() {
-    let mut renewals = Renewals::default();
-    for number in 0..1_200 {
-        renewals.insert(hold(number), Lease::new(at(0), TTL, Drift::default()), Moment::MAX);
-    }
-    let sizes: Vec<usize> =
-        std::iter::from_fn(|| renewals.take_due(at(300)).map(|(batch, _)| batch.len())).collect();
-    assert_eq!(sizes, [RENEW_BATCH, RENEW_BATCH, 200]);
-}
-
-#[test]
-fn what_is_due_soon_goes_along_and_nothing_is_sent_for_it_alone() {
-    let mut renewals = Renewals::default();
-    for ms in [0, 10, 30, 31] {
-        renewals.insert(hold(ms.into()), Lease::new(at(ms), TTL, Drift::default()), Moment::MAX);
-    }
-    assert!(renewals.take_due(at(299)).is_none(), "the first is not due yet");
-    let (batch, late) = renewals.take_due(at(300)).unwrap();
-    assert_eq!((batch, late), (vec![hold(0), hold(10), hold(30)], Duration::ZERO));
-    assert_eq!(renewals.next(), Some(at(331)), "the last is on its own");
 }
 
 #[derive(Clone, Debug)]
@@ -276,5 +167,148 @@ fn granted(told: Told) -> Option<(u8, Token)> {
     match told {
         Told::Granted(claim, token) => Some((claim.id.as_u128() as u8, token)),
         Told::Lost(..) => None,
+    }
+}
+
+/// What an acquisition hears, and how long after what it did last.
+#[derive(Clone, Debug)]
+struct Heard {
+    after_ms: u64,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Granted(u64),
+    Queued {
+        ahead: u64,
+        left_ms: u64,
+        behind: u64,
+    },
+    Failed {
+        may_retry: bool,
+    },
+    Pushed(u64),
+    Hinted,
+    /// Nothing, until the moment that it waits for.
+    Silence,
+}
+
+fn heard() -> impl Strategy<Value = Vec<Heard>> {
+    let what = prop_oneof![
+        1 => (1u64..9).prop_map(What::Granted),
+        4 => (0u64..3, 0u64..2_000, 1u64..9)
+            .prop_map(|(ahead, left_ms, behind)| What::Queued { ahead, left_ms, behind }),
+        3 => any::<bool>().prop_map(|may_retry| What::Failed { may_retry }),
+        2 => (1u64..9).prop_map(What::Pushed),
+        2 => Just(What::Hinted),
+        3 => Just(What::Silence),
+    ];
+    let after_ms = prop_oneof![2 => Just(0u64), 4 => 0u64..300, 2 => 0u64..1_500];
+    let heard = (after_ms, what).prop_map(|(after_ms, what)| Heard { after_ms, what });
+    prop::collection::vec(heard, 1..40)
+}
+
+/// After an ask that failed it pauses for so long at most, also when its place should be looked after.
+const LONGEST_PAUSE: Duration = Duration::from_millis(300);
+
+/// What it was told of its place.
+struct Place {
+    asked_at: Moment,
+    behind: Token,
+}
+
+proptest! {
+    /// Whatever is heard, and however late: who is said to hold was granted, by an answer to an ask or by a push
+    /// with a token that is new, and may trust it now and no longer than from the ask that it goes
+    /// back to; nobody waits beyond its deadline, or so long that its place is lost; and with a
+    /// deadline every acquisition ends.
+    #[test]
+    fn an_acquisition_believes_only_what_it_may(
+        heard in heard(),
+        deadline_ms in prop::option::of(0u64..3_000),
+        push in any::<bool>(),
+        random in any::<u64>(),
+    ) {
+        let drift = Drift::default();
+        let deadline = deadline_ms.map(at);
+        let mut machine = Acquisition::new(Terms { ttl: TTL, drift, deadline, push });
+        let mut now = at(0);
+        let mut place: Option<Place> = None;
+        let mut granted: Option<(Token, Moment)> = None;
+        let mut step = machine.step(now, Event::Start, random);
+        // When the script is over the store is silent, and every ask fails in the end.
+        let silence = std::iter::repeat(Heard { after_ms: 2_000, what: What::Silence });
+        for (steps, next) in heard.into_iter().chain(silence).enumerate() {
+            let after = Duration::from_millis(next.after_ms);
+            let event = match step {
+                Step::Ask => {
+                    let asked_at = now;
+                    now = now + after;
+                    Event::Answered(match next.what {
+                        What::Granted(token) => {
+                            granted = Some((Token::new(token), asked_at));
+                            Ok(Answer::Granted { token: Some(Token::new(token)) })
+                        }
+                        What::Queued { ahead, left_ms, behind } => {
+                            let behind = Token::new(behind);
+                            place = Some(Place { asked_at, behind });
+                            let holder_left = Duration::from_millis(left_ms);
+                            Ok(Answer::Queued { ahead, holder_left, behind: Some(behind) })
+                        }
+                        other => {
+                            let sure = matches!(other, What::Failed { may_retry: false });
+                            let kind = if sure { ErrorKind::Denied } else { ErrorKind::Unavailable };
+                            Err(StoreError::new("test", kind, Effect::Unknown, "no answer"))
+                        }
+                    })
+                }
+                Step::Wait(until) => {
+                    prop_assert!(deadline.is_none_or(|deadline| until <= deadline.max(now)));
+                    if let Some(place) = &place {
+                        prop_assert!(until <= (place.asked_at + TTL / 3).max(now + LONGEST_PAUSE));
+                    }
+                    // What comes at once comes first, also when it is time already to go on.
+                    let comes_at = now + after;
+                    let in_time = after.is_zero() || comes_at < until;
+                    match next.what {
+                        What::Pushed(token) if in_time => {
+                            now = comes_at;
+                            let token = Token::new(token);
+                            let new = place.as_ref().filter(|place| place.behind < token);
+                            granted = new.map(|place| (token, place.asked_at));
+                            Event::Pushed(Some(token))
+                        }
+                        What::Hinted if in_time => {
+                            now = comes_at;
+                            Event::Hinted
+                        }
+                        _ => {
+                            now = until.max(now);
+                            Event::Woke
+                        }
+                    }
+                }
+                Step::Held { token, lease } => {
+                    let (by, since) = granted.expect("somebody granted it");
+                    prop_assert_eq!(token, Some(by));
+                    prop_assert_eq!(lease, Lease::new(since, TTL, drift));
+                    prop_assert!(lease.is_trusted(now));
+                    return Ok(());
+                }
+                Step::TimedOut { .. } => {
+                    // Or three answers in a row came too late to be trusted.
+                    prop_assert!(deadline.is_some_and(|deadline| deadline <= now) || granted.is_some());
+                    return Ok(());
+                }
+                Step::Failed(_) => return Ok(()),
+                other => panic!("nothing of that was heard: {other:?}"),
+            };
+            prop_assert!(deadline.is_none() || steps < 1_000, "it does not end");
+            if steps > 1_000 {
+                return Ok(());
+            }
+            step = machine.step(now, event, random.rotate_left(steps as u32));
+        }
     }
 }

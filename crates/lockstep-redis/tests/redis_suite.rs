@@ -34,13 +34,14 @@ async fn lives_through_the_stories() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locks_can_end_with_their_connection() {
+async fn locks_that_end_with_their_connection_conform() {
     let server = servers::redis_url();
     let url = format!("{server}/?prefix=bound-{}&on_disconnect=release", std::process::id());
     let store = connect(&url).expect("a good URL");
     let subject =
         Subject::new("redis-bound", move || store.clone()).with_processes(url, "story_child");
     stories::holder_killed_and_replaced_at_once(&subject).await.unwrap();
+    suite::run(&subject).await.assert_passed();
 }
 
 #[test]

@@ -74,12 +74,13 @@ async fn postgres_lives_through_the_stories() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn postgres_locks_can_end_with_their_connection() {
+async fn postgres_locks_that_end_with_their_connection_conform() {
     let tenant = format!("bound-{}", std::process::id());
     let server = servers::postgres_url();
     let url = format!("{server}?prefix={tenant}&pool=4&on_disconnect=release");
     let subject = subject("postgres-bound", url);
     stories::holder_killed_and_replaced_at_once(&subject).await.unwrap();
+    suite::run(&subject).await.assert_passed();
 }
 
 #[tokio::test(flavor = "multi_thread")]

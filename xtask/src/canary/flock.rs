@@ -3,6 +3,7 @@
 use super::Canary;
 
 const MACHINES: &[&str] = &["--test", "scripts", "--test", "properties"];
+const RENEWALS: &[&str] = &["--test", "renewals"];
 const MODEL: &[&str] = &["--test", "model"];
 const LINE: &[&str] = &["--test", "line"];
 const CLOCK: &[&str] = &["--test", "boottime"];
@@ -60,11 +61,13 @@ const ZOOKEEPER_FAULTS: &[&str] = &["--lib", "--", "tests::faults::"];
 const ZOOKEEPER_REPLIES: &[&str] = &["--lib", "--", "tests::replies::"];
 const ZOOKEEPER_SESSIONS: &[&str] = &["--lib", "--", "tests::sessions::"];
 const COMMAND: &[&str] = &["--test", "lease"];
+const EXCLUSION: &[&str] = &["--test", "exclusion"];
 
 const ACQUISITION: &str = "crates/lockstep-lock/src/acquisition.rs";
 const QUEUE: &str = "crates/lockstep-lock/src/queue.rs";
 const STAKE: &str = "crates/lockstep-lock/src/stake.rs";
 const ALL: &str = "crates/lockstep-lock/src/all.rs";
+const KEEPER_RS: &str = "crates/lockstep-lock/src/keeper.rs";
 const GUARD: &str = "crates/lockstep-lock/src/guard.rs";
 const HEAL_LUA: &str = "crates/lockstep-redis/src/scripts/heal.lua";
 const KEEP_LUA: &str = "crates/lockstep-redis/src/scripts/keep.lua";
@@ -158,26 +161,38 @@ canaries! {
     "clock-stops-in-sleep": "a machine that wakes up trusts locks that others were granted meanwhile",
         in "crates/lockstep-lock/src/clock.rs", "ClockId::Boottime;" => "ClockId::Monotonic;",
         CLOCK;
+    "clock-of-the-wall": "whoever sets the clock ends leases, or lets them live for days",
+        in "crates/lockstep-lock/src/clock.rs", "        let time = rustix" => "        if wall_ms() > 0 {\n            return Moment::from_nanos(wall_ms() * 1_000_000);\n        }\n        let time = rustix",
+        EXCLUSION;
     "memory-forgets-tokens": "a name that was free for a while begins to count anew",
         in QUEUE, "self.floor = self.floor.max(token);" => "let _ = token;",
         MACHINES;
     "keeper-opens-in-haste": "locks are granted and never renewed where a connection takes its time",
-        in "crates/lockstep-lock/src/keeper.rs", "self.op_timeout * OPENING;\n        let open" => "self.op_timeout;\n        let open",
+        in KEEPER_RS, "self.op_timeout * OPENING;\n        let open" => "self.op_timeout;\n        let open",
         KEEPER;
     "keeper-waits-out-the-lease": "one renewal that is never answered loses the lock",
         in "crates/lockstep-lock/src/renewals.rs", "const PATIENCE_PART: u32 = 5;" => "const PATIENCE_PART: u32 = 1;",
-        MACHINES;
+        RENEWALS;
     "keeper-gives-back-once": "an ask that is slower than what gives it back holds the lock until the ttl",
-        in "crates/lockstep-lock/src/keeper.rs", "            if unsure {" => "            if false {",
+        in KEEPER_RS, "            if unsure {" => "            if false {",
         LATE_ASKS;
     "keeper-keeps-twins": "of two guards for one leaked lock, the end of one is the end of the other, unknown to it",
-        in "crates/lockstep-lock/src/keeper.rs", "if held.trusts.contains_key(&id) {" => "if false {",
+        in KEEPER_RS, "let taken = held.trusts.contains_key(&id) || held" => "let taken = held",
         MEMORY;
+    "keeper-lends-what-goes-back": "a leaked lock is adopted while it is given back, and ends with that, unknown to its guard",
+        in KEEPER_RS, " || held.returning.contains(&id);" => ";",
+        MEMORY;
+    "keeper-gives-up-the-slow": "a store that is slow to answer costs every lock",
+        in KEEPER_RS, "                    verb.await\n" => "                    Err(StoreError::new(shared.store, ErrorKind::Unavailable, Effect::Unknown, \"given up\"))\n",
+        MEMORY;
+    "renewals-revive-what-ran-out": "a late answer brings a lease back that somebody may have been told is over",
+        in "crates/lockstep-lock/src/renewals.rs", "Renewal::Renewed if entry.trusted_until() <= now => self.put_back(entry)," => "",
+        RENEWALS;
     "owner-waits-for-its-past": "an owner whose request was dropped is told that it waits for itself",
         in "crates/lockstep-lock/src/deadlock.rs", "!inner.keeper.is_returning(holder.claim)" => "true",
         REDIS_CONFORMS;
     "keeper-never-woken": "the first hold of an idle handle is not renewed",
-        in "crates/lockstep-lock/src/keeper.rs", "if !in_time {" => "if false {",
+        in KEEPER_RS, "if !in_time {" => "if false {",
         MEMORY;
     "all-in-any-order": "requests for several locks wait for each other in a circle",
         in ALL, "for key in keys? {" => "let mut keys: Vec<Key> = keys?.into_iter().collect();\n        if lockstep_core::ClaimId::new().as_u128() % 2 == 0 {\n            keys.reverse();\n        }\n        for key in keys {",
@@ -192,7 +207,7 @@ canaries! {
         in GUARD, "        if let Err(lost) = check() {\n            return Poll::Ready(Err(lost));\n        }\n" => "",
         MEMORY;
     "guard-renews-after-release": "renewals that outlive the lock",
-        in GUARD, "        inner.keeper.forget(stake.hold().id);\n        let what" => "        let what",
+        in GUARD, "        inner.keeper.returns(id);\n        let what" => "        let what",
         MEMORY;
     "all-trusts-after-one-loss": "of several locks one is gone, and the work goes on",
         in ALL, "self.0.iter().all(Guard::is_trusted)" => "self.0.iter().any(Guard::is_trusted)",

@@ -88,24 +88,18 @@ impl Debts {
     /// ended by itself.
     pub(super) async fn pay(&self, member: &Member, lease: &Lease, until: Moment) {
         let (mut tries, mut one_may_come) = (0, false);
-        loop {
-            match member.give_back(lease).await {
-                Err(error) if error.may_retry() && SystemClock.now() < until => {
-                    one_may_come |= error.effect() == Effect::Unknown;
-                    tracing::debug!(%error, key = lease.key, "not given back yet");
-                }
-                Err(error) => {
-                    tracing::debug!(%error, key = lease.key, "left to its ttl");
-                    break;
-                }
-                Ok(_) if one_may_come && !member.earlier.are_closed() => {
-                    tokio::time::sleep(until.since(SystemClock.now())).await;
-                    break;
-                }
-                Ok(_) => break,
+        while let Err(error) = member.give_back(lease).await {
+            one_may_come |= error.effect() == Effect::Unknown;
+            if !error.may_retry() || SystemClock.now() >= until {
+                tracing::debug!(%error, key = lease.key, "left to its ttl");
+                break;
             }
+            tracing::debug!(%error, key = lease.key, "not given back yet");
             tries += 1;
             tokio::time::sleep(AGAIN.delay(tries, Uuid::new_v4().as_u128() as u64)).await;
+        }
+        if one_may_come && !member.earlier.are_closed() {
+            tokio::time::sleep(until.since(SystemClock.now())).await;
         }
         self.cross_out(&lease.value);
     }

@@ -15,7 +15,7 @@
 //! | parameter | default | meaning |
 //! |---|---|---|
 //! | `prefix` | | a tenant: handles with different prefixes never meet; letters, digits, `_`, `-`, at most 64 |
-//! | `pool` | 8 | connections for asking and releasing; one more listens while somebody waits, two more renew |
+//! | `pool` | 8 | connections for asking and releasing; one more listens while somebody waits, up to four more renew and give back |
 //! | `migrate` | `auto` | `auto` creates missing tables if the user may; `never` leaves it to `lockstep migrate` |
 //! | `sslmode` | `prefer` | `disable`, `prefer`, `require`, `verify-full`, with the meaning they have in libpq |
 //! | `sslrootcert` | the public authorities | a PEM file to check the server against; with `verify-full` only |

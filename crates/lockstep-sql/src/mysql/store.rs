@@ -15,8 +15,9 @@ use super::pool::{Connections, Reply};
 use super::{MySql, Route, error, migrate, rows};
 use crate::answer::{end_of, integer, micros};
 
-/// Enough for renewals and for what dropped guards leave behind.
-const KEEPER_POOL: usize = 2;
+/// Enough for what dropped guards leave behind and for three renewals of one lease: each of them keeps its
+/// connection until it is answered or given up, and only another connection can do better.
+const KEEPER_POOL: usize = 4;
 
 /// A reason is shown to people, and its column takes no more than 65,535 bytes.
 const REASON_CHARACTERS: usize = 10_000;

@@ -93,9 +93,14 @@ pub(super) fn refuses_settings(error: &StoreError) -> bool {
     source.is_some_and(is_about_settings)
 }
 
-/// The same, as the driver says it.
+/// The same, as the driver says it. A pooler gives almost all its errors the same code, also "too many
+/// connections" and "the server is down".
 pub(super) fn is_about_settings(error: &Error) -> bool {
-    error.code() == Some(&SqlState::PROTOCOL_VIOLATION)
+    let said = error.as_db_error();
+    said.is_some_and(|error| {
+        *error.code() == SqlState::PROTOCOL_VIOLATION
+            && error.message().contains("startup parameter")
+    })
 }
 
 /// What a SQLSTATE means in a tx that is not ours.

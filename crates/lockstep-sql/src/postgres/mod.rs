@@ -16,7 +16,7 @@
 //! |---|---|---|
 //! | `prefix` | | a tenant: handles with different prefixes never meet; letters, digits, `_`, `-`, at most 64 |
 //! | `schema` | `public` | where the tables are |
-//! | `pool` | 8 | connections for asking and releasing; one more listens, two more renew |
+//! | `pool` | 8 | connections for asking and releasing; one more listens, up to four more renew and give back |
 //! | `migrate` | `auto` | `auto` creates missing tables if the role may; `never` leaves it to `lockstep migrate` |
 //! | `on_disconnect` | `keep` | `release`: a lock passes on within a second when the connection of its holder's handle is lost; see below |
 //! | `sslmode` | `prefer` | `disable`, `prefer`, `require`, `verify-full`, as in libpq |

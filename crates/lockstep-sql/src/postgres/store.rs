@@ -19,8 +19,9 @@ use super::{Postgres, Route, error, migrate, rows};
 /// How long a lane waits to hear itself. Directly this takes a millisecond.
 const SELF_TEST: Duration = Duration::from_secs(1);
 
-/// Enough for renewals and for what dropped guards leave behind.
-const KEEPER_POOL: usize = 2;
+/// Enough for what dropped guards leave behind and for three renewals of one lease: each of them keeps its
+/// connection until it is answered or given up, and only another connection can do better.
+const KEEPER_POOL: usize = 4;
 
 const TWO_HOLDERS_IF: &str = "a failover goes to a standby that lacks the last commits \
     (asynchronous replication), or the server's clock steps forward";

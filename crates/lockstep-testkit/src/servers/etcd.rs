@@ -118,6 +118,7 @@ impl EtcdServer {
                 .args(["--initial-cluster", &cluster.join(",")])
                 .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
                 .args(["--logger", "zap", "--log-level", "warn"]);
+            launch.log = folder.path.join(format!("m{n}.log"));
             launch.detached = options.home.is_detached();
             if let Some(tls) = &options.tls {
                 launch = launch
@@ -125,7 +126,7 @@ impl EtcdServer {
                     .args(["--key-file".into(), tls.key.clone()]);
             }
             let launch = launch.args(options.args.iter());
-            let process = start(&launch, ports.client)?;
+            let process = start(&launch, *ports)?;
             let member = Member { process, launch, ports: *ports };
             member.is_known_to(peers.as_ref(), n);
             Ok(member)
@@ -167,7 +168,7 @@ impl EtcdServer {
     pub fn restart(&mut self, member: usize) -> Result<()> {
         let it = &mut self.members[member];
         it.process.kill()?;
-        it.process = start(&it.launch, it.ports.client)?;
+        it.process = start(&it.launch, it.ports)?;
         it.is_known_to(self.peers.as_ref(), member);
         Ok(())
     }
@@ -190,7 +191,13 @@ impl EtcdServer {
         let healthy = || {
             Ok(self.get(member, "/health").is_ok_and(|it| it.contains("\"true\"")).then_some(()))
         };
-        wait_for(HEALTH_LIMIT, healthy)?.context("etcd did not become healthy in time")
+        wait_for(HEALTH_LIMIT, healthy)?.with_context(|| {
+            let said = self.members.iter().map(|member| member.launch.last_words());
+            format!(
+                "member {member} is not healthy yet:\n{}",
+                said.collect::<Vec<_>>().join("\n--\n")
+            )
+        })
     }
 
     /// Which member leads; asks those that answer.
@@ -261,16 +268,18 @@ impl Member {
     }
 }
 
-fn start(launch: &Launch, port: u16) -> Result<Process> {
-    launch
-        .start(|pid| {
+/// All three ports, one after the other: a member that finds the last one taken ends only then.
+fn start(launch: &Launch, ports: Ports) -> Result<Process> {
+    let listens = |pid| {
+        for port in [ports.peer, ports.client, ports.metrics] {
             ensure!(procfs::listens(pid, port), "it does not listen on port {port}");
-            Ok(())
-        })
-        .map_err(|error| match error.is::<PortTaken>() {
-            true => error,
-            false => error.context("cannot start etcd"),
-        })
+        }
+        Ok(())
+    };
+    launch.start(listens).map_err(|error| match error.is::<PortTaken>() {
+        true => error,
+        false => error.context("cannot start etcd"),
+    })
 }
 
 #[cfg(test)]

@@ -250,6 +250,11 @@ impl Launch {
         command
     }
 
+    /// The end of its log.
+    pub(super) fn last_words(&self) -> String {
+        tail(&self.log_since(0))
+    }
+
     fn log_since(&self, start: usize) -> String {
         let bytes = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(bytes.get(start..).unwrap_or_default()).into_owned()

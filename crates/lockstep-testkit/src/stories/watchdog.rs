@@ -59,7 +59,8 @@ pub async fn watchdog(subject: &Subject) -> Result<()> {
         survives_half_a_ttl(&env, ways[1]),
         is_lost_and_stays_lost(&env, ways[0]),
         is_lost_and_stays_lost(&env, ways[1]),
-        ends_with_the_release(&env),
+        ends_with_the_release(&env, false),
+        ends_with_the_release(&env, true),
     )?;
     Ok(())
 }
@@ -125,18 +126,23 @@ async fn is_lost_and_stays_lost(env: &Env, away: Reach) -> Result<()> {
     Ok(())
 }
 
-async fn ends_with_the_release(env: &Env) -> Result<()> {
+/// However the guard ends.
+async fn ends_with_the_release(env: &Env, dropped: bool) -> Result<()> {
     let (counting, locks) = env.counted().await?;
     unless_slow(|round| {
         let (counting, locks) = (&counting, &locks);
-        let (name, key) = (env.name(&format!("end {round}")), env.key(&format!("end {round}")));
+        let name = format!("end {dropped} {round}");
+        let (name, key) = (env.name(&name), env.key(&name));
         async move {
             let guard = locks.lock(&name).await?;
             eventually("it is renewed", || async {
                 Ok((counting.renewals_of(&key) > 0).then_some(()))
             })
             .await?;
-            guard.release().await?;
+            match dropped {
+                true => drop(guard),
+                false => guard.release().await?,
+            }
             let renewals = counting.renewals_of(&key);
             tokio::time::sleep(STEADY).await;
             // One may have been on its way if the machine stood still for a third of the ttl.

@@ -150,6 +150,14 @@ impl Env {
         Ok((Arc::clone(&failing), Self::open(failing).await?))
     }
 
+    /// The same, and an operation has longer there than anybody waits for anything. And the name of a lock.
+    pub(crate) async fn patient(&self) -> Result<(Arc<FailingVerbs>, Locks, String)> {
+        let failing = Arc::new(FailingVerbs::new(self.connect()));
+        let options = Options { op_timeout: PATIENCE * 10, ..Options::default() };
+        let locks = Locks::open_with(failing.clone(), options).await?;
+        Ok((failing, locks, self.name("patient")))
+    }
+
     /// A handle on this connection; its leases are [`STEADY`].
     pub(crate) async fn open(connect: Arc<dyn Connect>) -> Result<Locks> {
         Ok(Locks::open_with(connect, Options::default()).await?.with_ttl(STEADY))

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockstep_core::{Effect, ErrorKind, StoreError};
 use lockstep_lock::Inbox;
@@ -29,6 +30,7 @@ struct Faults {
     planned: Mutex<Vec<Planned>>,
     reach: watch::Sender<Reach>,
     renewals: watch::Sender<Reach>,
+    slowness: Mutex<Duration>,
 }
 
 struct Planned {
@@ -40,7 +42,8 @@ impl FailingVerbs {
     /// The store, for now without faults.
     pub fn new(inner: Arc<dyn Connect>) -> Self {
         let open = || watch::Sender::new(Reach::Open);
-        let faults = Faults { planned: Mutex::default(), reach: open(), renewals: open() };
+        let (planned, slowness) = (Mutex::default(), Mutex::default());
+        let faults = Faults { planned, reach: open(), renewals: open(), slowness };
         Self { inner, faults: Arc::new(faults) }
     }
 
@@ -59,6 +62,12 @@ impl FailingVerbs {
     /// renewals are cut is one whose work takes longer than its ttl.
     pub fn set_reach_of_renewals(&self, reach: Reach) {
         self.faults.renewals.send_replace(reach);
+    }
+
+    /// From now on renewals are carried out at once and answered only after this long, as by a server that
+    /// has too much to do.
+    pub fn slow_renewals(&self, by: Duration) {
+        *self.faults.slowness.lock() = by;
     }
 }
 
@@ -110,11 +119,16 @@ impl Around for Faults {
     }
 
     fn after<'a>(&'a self, call: Call<'a>) -> Verb<'a, ()> {
-        let answer = match self.takes_reply(call.name()) {
-            true => Err(unavailable(Effect::Unknown, "the test has lost the reply")),
-            false => Ok(()),
-        };
-        Box::pin(std::future::ready(answer))
+        Box::pin(async move {
+            if call.name() == VerbName::Renew {
+                let slowness = *self.slowness.lock();
+                tokio::time::sleep(slowness).await;
+            }
+            match self.takes_reply(call.name()) {
+                true => Err(unavailable(Effect::Unknown, "the test has lost the reply")),
+                false => Ok(()),
+            }
+        })
     }
 }
 

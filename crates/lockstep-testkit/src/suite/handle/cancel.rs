@@ -22,6 +22,7 @@ const RUNS_OUT: Duration = Duration::from_secs(1);
 
 cases! { Handle:
     a_request_may_be_dropped_at_any_point backs CancelSafe;
+    a_request_that_does_not_wait_may_be_dropped_at_any_point backs CancelSafe;
     an_owners_request_may_be_dropped_at_any_point backs CancelSafe Reentry;
     a_request_with_its_work_may_be_dropped_at_any_point backs CancelSafe;
     a_request_to_read_may_be_dropped_at_any_point backs CancelSafe Shared;
@@ -32,6 +33,7 @@ cases! { Handle:
     an_adoption_may_be_dropped_at_any_point backs CancelSafe HandOver;
     a_dropped_adoption_leaves_nothing_after_the_ttl backs CancelSafe HandOver Leases;
     a_release_may_be_dropped_at_any_point backs CancelSafe;
+    a_close_may_be_dropped_at_any_point backs CancelSafe;
     a_grant_that_nobody_heard_of_is_given_back backs CancelSafe;
     a_release_whose_answer_nobody_heard_is_not_repeated_on_the_next backs CancelSafe;
 }
@@ -122,6 +124,10 @@ fn unnamed(locks: &Locks, name: String, _: &Owner) -> Asked {
     Box::pin(locks.lock(name).into_future().map_ok(Some))
 }
 
+fn without_waiting(locks: &Locks, name: String, _: &Owner) -> Asked {
+    Box::pin(locks.try_lock(name).into_future())
+}
+
 fn as_owner(locks: &Locks, name: String, owner: &Owner) -> Asked {
     Box::pin(locks.lock(name).owner(owner).into_future().map_ok(Some))
 }
@@ -169,6 +175,10 @@ async fn dropped_while_queued(env: Env, ask: Ask) -> Result<()> {
 
 async fn a_request_may_be_dropped_at_any_point(env: Env) -> Result<()> {
     dropped_while_free(env, unnamed).await
+}
+
+async fn a_request_that_does_not_wait_may_be_dropped_at_any_point(env: Env) -> Result<()> {
+    dropped_while_free(env, without_waiting).await
 }
 
 async fn an_owners_request_may_be_dropped_at_any_point(env: Env) -> Result<()> {
@@ -250,6 +260,21 @@ async fn a_release_may_be_dropped_at_any_point(env: Env) -> Result<()> {
         anyhow::Ok(done)
     })
     .await
+}
+
+async fn a_close_may_be_dropped_at_any_point(env: Env) -> Result<()> {
+    let (next, observer) = (env.locks().await?, env.observer().await?);
+    for polls in 0..3 {
+        let name = format!("closed {polls}");
+        let locks = env.locks().await?;
+        let guard = locks.lock(env.name(&name)).ttl(OUTLASTS).await?;
+        polled(locks.close(), polls).await;
+        assert_eq!(guard.is_trusted(), polls == 0, "it is ended with the first step");
+        drop((guard, locks));
+        observer.sees_nothing(&env.key(&name)).await?;
+        soon("the next gets in", next.lock(env.name(&name))).await??.release().await?;
+    }
+    Ok(())
 }
 
 /// Aborts a task and waits until its future is gone: until then it could still go on.

@@ -16,6 +16,8 @@ cases! { Handle:
     a_renewal_whose_reply_was_lost_is_repeated backs Leases;
     a_waiter_whose_reply_was_lost_keeps_its_place backs Fair Idempotent;
     a_store_that_is_away_for_a_moment_costs_nobody_a_lock backs Leases;
+    a_store_that_is_slow_to_renew_costs_nobody_a_lock backs Leases;
+    who_waits_no_longer_than_a_moment_does_not_wait_for_a_silent_store backs CancelSafe;
     what_a_dropped_guard_left_is_given_back_when_the_store_is_back backs CancelSafe;
 }
 
@@ -123,14 +125,50 @@ async fn a_store_that_is_away_for_a_moment_costs_nobody_a_lock(env: Env) -> Resu
     Ok(())
 }
 
-async fn what_a_dropped_guard_left_is_given_back_when_the_store_is_back(env: Env) -> Result<()> {
+/// Its answers come after more than the time that a renewal waits before it is asked again.
+async fn a_store_that_is_slow_to_renew_costs_nobody_a_lock(env: Env) -> Result<()> {
     let (failing, locks) = env.failing().await?;
-    let (observer, name, key) = (env.observer().await?, env.name("left"), env.key("left"));
-    let guard = locks.lock(&name).ttl(LONG).await?;
-    failing.set_reach(Reach::Refused);
-    drop(guard);
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(observer.view(&key).await?.is_some(), "nothing could be given back yet");
-    failing.set_reach(Reach::Open);
-    observer.sees_nothing(&key).await
+    let ttl = STEADY * 2;
+    failing.slow_renewals(ttl * 3 / 10);
+    let guard = locks.lock(env.name("slow")).ttl(ttl).await?;
+    let first = guard.trusted_until();
+    let held = Stopwatch::start();
+    while held.elapsed() < ttl * 3 / 2 {
+        assert!(guard.is_trusted(), "lost after {:?}", held.elapsed());
+        tokio::time::sleep(STEADY / 20).await;
+    }
+    assert!(guard.trusted_until() > first);
+    guard.release().await?;
+    Ok(())
+}
+
+/// An operation has very long here, so that waiting for it all would show.
+async fn who_waits_no_longer_than_a_moment_does_not_wait_for_a_silent_store(
+    env: Env,
+) -> Result<()> {
+    let (failing, locks, name) = env.patient().await?;
+    failing.set_reach(Reach::Silent);
+    let asked = locks.lock(name).within(Duration::from_millis(50));
+    let error = soon("the end of its moment", asked).await?.expect_err("the store is silent");
+    assert!(error.may_have_happened(), "{error:?}");
+    Ok(())
+}
+
+/// Dropping waits for nobody, whether the store refuses or says nothing.
+async fn what_a_dropped_guard_left_is_given_back_when_the_store_is_back(env: Env) -> Result<()> {
+    let observer = env.observer().await?;
+    for away in [Reach::Refused, Reach::Silent] {
+        let (failing, locks) = env.failing().await?;
+        let (name, key) = (env.name(&format!("{away:?}")), env.key(&format!("{away:?}")));
+        let guard = locks.lock(&name).ttl(LONG).await?;
+        failing.set_reach(away);
+        // On a thread of its own: what blocks cannot be left alone by the runtime that it blocks.
+        let dropped = tokio::task::spawn_blocking(move || drop(guard));
+        soon("the drop", dropped).await??;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(observer.view(&key).await?.is_some(), "nothing could be given back yet");
+        failing.set_reach(Reach::Open);
+        observer.sees_nothing(&key).await?;
+    }
+    Ok(())
 }

@@ -32,7 +32,9 @@ async fn waiters_are_told_their_place_and_what_they_wait_behind(env: Env) -> Res
         assert_eq!(place.ahead, n as u64);
         assert!(place.behind >= token, "{place:?}");
         assert!(place.holder_left <= LONG, "{place:?}");
-        assert!(place.holder_left >= LONG / 2, "{place:?}");
+        // Whoever is next looks sooner where a lock may end before its lease does.
+        let whole = place.ahead > 0 || !env.facts.ends_with_connection;
+        assert!(place.holder_left >= LONG / 2 || !whole, "{place:?}");
     }
     let ids: Vec<_> = waiters.iter().map(|waiter| waiter.id).collect();
     assert_eq!(one.waiters(&key).await?, ids);
