@@ -69,7 +69,7 @@ impl PostgresServer {
             "listen_addresses=127.0.0.1",
             // Relative to the data folder: an absolute path may be too long for a socket.
             "unix_socket_directories=.",
-            "max_connections=200",
+            "max_connections=400",
             "fsync=on",
             // Else a killed server leaves its shared memory behind in /dev/shm.
             "dynamic_shared_memory_type=mmap",
