@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
-use lockstep_testkit::servers::{Program, missing};
+use lockstep_testkit::servers::{Program, can_sleep, missing};
 
 use crate::child::{self, Stubborn};
 use crate::interrupt::Interrupt;
@@ -25,7 +25,7 @@ pub(crate) fn ensure_programs(interrupt: &Interrupt, may_install: bool) -> Resul
     let lacking = missing();
     if lacking.is_empty() {
         println!("all programs are there");
-        return Ok(());
+        return can_sleep();
     }
     let Some(rights) = rights().filter(|_| may_install) else {
         bail!("{}", complaint(&lacking));
@@ -37,7 +37,7 @@ pub(crate) fn ensure_programs(interrupt: &Interrupt, may_install: bool) -> Resul
     println!("their daemons are not started: the tests run private servers on ports of their own");
     child::run(interrupt, script(rights, SETTINGS, packages), Stubborn::Wait)?;
     match missing() {
-        lacking if lacking.is_empty() => Ok(()),
+        lacking if lacking.is_empty() => can_sleep(),
         lacking => bail!("installed, and yet: {}", complaint(&lacking)),
     }
 }
@@ -46,10 +46,10 @@ pub(crate) fn ensure_programs(interrupt: &Interrupt, may_install: bool) -> Resul
 fn put_back(interrupt: &Interrupt) -> Result<()> {
     let files = SETTINGS.join(" and ");
     let Some(rights) = rights() else {
-        println!("an installation was killed: run this as root once, to put back {files}");
+        println!("an installation was not finished: run this as root once, to put back {files}");
         return Ok(());
     };
-    println!("an installation was killed: putting back {files}");
+    println!("an installation was not finished: putting back {files}");
     child::run(interrupt, script(rights, SETTINGS, []), Stubborn::Wait)
 }
 
@@ -106,6 +106,8 @@ fn complaint(lacking: &[Program]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+
     use super::*;
 
     #[test]
@@ -129,6 +131,7 @@ for word; do
     install | -*) ;;
     broken) exit 100 ;;
     killer) kill -KILL $PPID ;;
+    slow) read line <pipe && touch "installed/$word" ;;
     *) touch "installed/$word" ;;
     esac
 done
@@ -137,6 +140,10 @@ END
 #!/bin/sh
 for word; do :; done
 [ -e "installed/$word" ] && printf installed
+END
+        cat >bin/dpkg <<'END'
+#!/bin/sh
+grep -q 'exit 101' policy && grep -qs false clusters && echo "$*" >>configured
 END
         cat >bin/systemctl <<'END'
 #!/bin/sh
@@ -173,13 +180,18 @@ END
             is_half_done([&self.file("policy"), &self.file("clusters")])
         }
 
-        /// Whether the script says that it has installed them.
-        fn install(&self, packages: &[&str]) -> bool {
+        fn script(&self, packages: &[&str]) -> Command {
             let settings = [&*self.file("policy"), &self.file("clusters")];
             let mut script = script(&["env"], settings, packages.iter().copied());
             let path = std::env::var("PATH").unwrap();
             script.env("PATH", format!("{}:{path}", self.file("bin")));
-            script.current_dir(self.0.path()).status().unwrap().success()
+            script.current_dir(self.0.path());
+            script
+        }
+
+        /// Whether the script says that it has installed them.
+        fn install(&self, packages: &[&str]) -> bool {
+            self.script(packages).status().unwrap().success()
         }
     }
 
@@ -210,13 +222,33 @@ END
             assert!(debian.read("policy").unwrap().contains("exit 101"));
             assert_eq!(debian.read("clusters").unwrap(), "create_main_cluster = false\n");
             assert_eq!(debian.read("disabled").unwrap(), "");
+            assert_eq!(debian.read("configured"), None);
 
             assert!(debian.install(&[]));
+            assert_eq!(debian.read("configured").unwrap(), "--configure -a\n");
             assert!(!debian.is_half_done());
             assert_eq!(debian.read("policy").as_deref(), policy);
             assert_eq!(debian.read("clusters").unwrap(), "create_main_cluster = true\n");
             assert_eq!(debian.read("disabled").unwrap(), "redis-server\n");
         }
+    }
+
+    #[test]
+    fn one_installation_waits_for_the_other_and_does_not_take_it_for_a_dead_one() {
+        let debian = Debian::new();
+        let pipe = debian.file("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut first = debian.script(&["slow"]).spawn().unwrap();
+        // Somebody reads from it when the package is about to be installed.
+        let mut go_on = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+        let mut second = debian.script(&["redis-server"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(second.stdout.take().unwrap()).lines();
+        assert!(said.next().unwrap().unwrap().contains("under way"));
+        assert!(debian.is_half_done());
+        go_on.write_all(b"go on\n").unwrap();
+        assert!(first.wait().unwrap().success() && second.wait().unwrap().success());
+        assert!(!debian.is_half_done());
+        assert_eq!(debian.read("disabled").unwrap(), "redis-server\n");
     }
 
     #[test]

@@ -12,6 +12,13 @@ clusters=$2 # of PostgreSQL that its package makes: /etc/postgresql-common/creat
 clusters_before=$clusters.before-lockstep
 shift 2
 
+# One installation at a time. What it has started keeps the lock as well: apt goes on when this is killed.
+exec 9<"${policy%/*}"
+if ! flock --nonblock 9; then
+    echo 'another installation is under way: waiting until it has ended'
+    flock --wait 1800 9
+fi
+
 state() {
     dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null || true
 }
@@ -38,6 +45,8 @@ disable_new() {
 
 put_back() {
     if [ -e "$policy" ] && grep -qF "$mark" "$policy"; then
+        # What was unpacked and no more would start its daemon whenever it is configured.
+        DEBIAN_FRONTEND=noninteractive dpkg --configure -a || true
         disable_new
         rm -f "$policy"
     fi

@@ -5,16 +5,16 @@
 mod common;
 
 use std::process::Command;
+use std::time::Duration;
 
 use common::{Running, bare};
-use lockstep_testkit::servers::{RedisOptions, RedisServer};
+use lockstep_testkit::servers::{RedisOptions, RedisServer, after_a_sleep};
 
 /// Shown a machine that has slept for a day, which its neighbours have not.
 #[test]
 fn a_clock_of_ones_own_is_warned_about() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--map-root-user", "--time", "--fork", "--boottime", "86400"]);
+    let mut command = after_a_sleep(Duration::from_secs(86_400));
     command.args([env!("CARGO_BIN_EXE_lockstep"), "locks", "facts"]);
     command.env("LOCKSTEP_STORE", format!("sqlite:{}/locks.db", folder.path().display()));
     let facts = Running::start(command).finish();

@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::process::Command;
 use std::time::Duration;
 
 use lockstep_core::time::Clock;
 use lockstep_lock::clock::SystemClock;
+use lockstep_testkit::servers::after_a_sleep;
 
 const ASLEEP: Duration = Duration::from_secs(86_400);
 const MARK: &str = "it is now ";
@@ -20,16 +20,14 @@ fn tells_the_time() {
 
 #[test]
 fn the_clock_goes_on_while_the_machine_sleeps() {
-    let seconds = ASLEEP.as_secs().to_string();
-    let mut child = Command::new("unshare");
-    child.args(["--map-root-user", "--time", "--fork", "--boottime", &seconds]);
+    let mut child = after_a_sleep(ASLEEP);
     child.arg(std::env::current_exe().unwrap());
     child.args(["--exact", "tells_the_time", "--nocapture"]);
     let here = SystemClock.now();
     let done = child.output().unwrap();
     let (said, why) =
         (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap());
-    assert!(done.status.success(), "no time namespace can be made here: {why}{said}");
+    assert!(done.status.success(), "{why}{said}");
     let told = said.split_once(MARK).and_then(|(_, rest)| rest.split_whitespace().next());
     let there: u64 = told.and_then(|nanos| nanos.parse().ok()).unwrap_or_else(|| panic!("{said}"));
     let ahead = Duration::from_nanos(there - here.as_nanos());
