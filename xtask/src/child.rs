@@ -73,6 +73,7 @@ fn wait_without_reaping(leader: Pid) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::{BufRead, BufReader};
 
     use super::*;
 
@@ -96,6 +97,50 @@ mod tests {
         let error = run(&Interrupt::by(2), command, Stubborn::Kill).unwrap_err();
         assert_eq!(error.to_string(), "interrupted");
         assert!(!trace.exists());
+    }
+
+    const SCRIPT: &str = "LOCKSTEP_XTASK_TEST_SCRIPT";
+
+    #[test]
+    #[ignore = "the next test runs it, in a process that takes the signal"]
+    fn a_program_that_is_interrupted() {
+        let Ok(script) = std::env::var(SCRIPT) else { return };
+        let interrupt = Interrupt::listen().unwrap();
+        let command = shell(&script);
+        let error = run(&interrupt, command, Stubborn::Kill).unwrap_err();
+        assert_eq!(error.to_string(), "interrupted");
+    }
+
+    /// Ctrl-C, a polite end and a closed terminal. What a shell has put into the background hears nothing of
+    /// the first.
+    #[test]
+    fn a_signal_ends_the_program_and_what_it_has_started() {
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+            let folder = tempfile::tempdir().unwrap();
+            let pipe = folder.path().join("pipe");
+            assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+            let script = format!("exec >{}; sleep 60 & echo started; wait", pipe.display());
+            let us = ["--exact", "child::tests::a_program_that_is_interrupted", "--ignored"];
+            let mut runner = Command::new(std::env::current_exe().unwrap())
+                .args(us)
+                .env(SCRIPT, script)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let (heard, hears) = std::sync::mpsc::channel();
+            // A thread of its own, which may wait for ever for a writer that does not come.
+            std::thread::spawn(move || {
+                let lines = BufReader::new(fs::File::open(&pipe).unwrap()).lines();
+                lines.for_each(|line| heard.send(line.unwrap()).unwrap());
+            });
+            let soon = std::time::Duration::from_secs(30);
+            assert_eq!(hears.recv_timeout(soon).as_deref(), Ok("started"));
+            rustix::process::kill_process(Pid::from_child(&runner), signal).unwrap();
+            let nobody_holds_the_pipe = Err(std::sync::mpsc::RecvTimeoutError::Disconnected);
+            assert_eq!(hears.recv_timeout(soon), nobody_holds_the_pipe);
+            assert!(runner.wait().unwrap().success(), "after {signal:?}");
+        }
     }
 
     #[test]
