@@ -44,6 +44,8 @@ struct State {
     table: Table,
     /// Which handle a claim that waits or holds came through.
     inboxes: HashMap<ClaimId, Inbox>,
+    /// With this many it is looked for those that have run out and that nobody gives back.
+    sweeps_at: usize,
 }
 
 struct Lane {
@@ -78,7 +80,19 @@ impl Lane {
     }
 }
 
+/// How many claims a store may have before it looks for what has run out for the first time.
+const FIRST_SWEEP: usize = 1024;
+
 impl State {
+    /// Next when there are twice as many as are left: so that each claim pays for a look at two.
+    fn sweep(&mut self, now: Now) {
+        if self.inboxes.len() >= self.sweeps_at.max(FIRST_SWEEP) {
+            let left = self.table.sweep_all(now);
+            self.inboxes.retain(|claim, _| left.contains(claim));
+            self.sweeps_at = self.inboxes.len() * 2;
+        }
+    }
+
     fn tell(&mut self, told: Told) {
         let (claim, signal) = match told {
             Told::Granted(claim, token) => {
@@ -121,6 +135,7 @@ impl LockStore for Lane {
                 && matches!(answer, Answer::Granted { .. } | Answer::Queued { .. })
             {
                 state.inboxes.insert(claim.id, inbox.clone());
+                state.sweep(self.now());
             }
             told.into_iter().for_each(|told| state.tell(told));
             Ok(answer)
@@ -149,5 +164,55 @@ impl LockStore for Lane {
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Page> {
         Box::pin(async move { Ok(self.shared.state.lock().table.inspect(self.now(), query)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lockstep_core::time::Moment;
+    use lockstep_core::{Key, Label, Owner};
+
+    use super::*;
+    use crate::share::Share;
+
+    #[derive(Debug)]
+    struct Hand(Mutex<Moment>);
+
+    impl Clock for Hand {
+        fn now(&self) -> Moment {
+            *self.0.lock()
+        }
+    }
+
+    /// Who leaks a lock, or adopts one and is gone, leaves it to its ttl.
+    #[tokio::test]
+    async fn what_has_run_out_and_nobody_has_given_back_takes_no_room() {
+        let clock = Arc::new(Hand(Mutex::new(Moment::ZERO)));
+        let store = Memory::with_clock(clock.clone());
+        let lane = store.open(Some(Inbox::new())).await.unwrap();
+        let (ttl, step) = (Duration::from_secs(1), Duration::from_millis(10));
+        for number in 0..10 * FIRST_SWEEP {
+            // Two ask for each: one holds it, and one waits.
+            let claim = Claim {
+                id: ClaimId::new(),
+                owner: Owner::new(),
+                key: Key::new(format!("order:{}", number / 2)).unwrap(),
+                label: Label::new("test"),
+                share: Share::Exclusive,
+                ttl,
+                wait: true,
+            };
+            *clock.0.lock() = Moment::ZERO + step * number as u32;
+            lane.acquire(&claim).await.unwrap();
+        }
+        let state = store.0.state.lock();
+        // A row, its holder and its waiter.
+        let names = format!("{:?}", state.table).matches("order:").count();
+        assert!(state.inboxes.len() <= FIRST_SWEEP && names <= FIRST_SWEEP * 3 / 2, "{names}");
+        let living = state.table.clone().sweep_all(Now { moment: clock.now(), wall_ms: 0 });
+        assert_eq!(living.len(), 100);
+        assert!(living.iter().all(|claim| state.inboxes.contains_key(claim)));
     }
 }

@@ -2,7 +2,7 @@
 //! clock, task or lock. The memory store is this table behind a mutex; the scripts and SQL of the
 //! other stores are held to it by the conformance suite, and the model checker explores it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use lockstep_core::time::Moment;
@@ -120,6 +120,21 @@ impl Table {
             let token = self.rows.remove(key).map_or(0, |row| row.token);
             self.floor = self.floor.max(token);
         }
+    }
+
+    /// Forgets all that has run out, and every lock that is free then; says which claims are left.
+    pub fn sweep_all(&mut self, now: Now) -> HashSet<ClaimId> {
+        for row in self.rows.values_mut() {
+            row.expire(now);
+            row.queue.retain(|waiter| now.moment < waiter.until);
+        }
+        let keys: Vec<Key> = self.rows.keys().cloned().collect();
+        keys.iter().for_each(|key| self.sweep(key));
+        let claims = |row: &Row| {
+            let holders = row.holders.iter().map(|holder| holder.claim.id);
+            holders.chain(row.queue.iter().map(|waiter| waiter.claim.id)).collect::<Vec<_>>()
+        };
+        self.rows.values().flat_map(claims).collect()
     }
 
     /// See [`LockStore::inspect`](crate::store::LockStore::inspect).
