@@ -53,6 +53,11 @@ impl Lease {
         Self { asked_at, ttl, trusted_until: asked_at + drift.shorten(ttl) }
     }
 
+    /// When the request was sent that was granted it.
+    pub const fn asked_at(self) -> Moment {
+        self.asked_at
+    }
+
     /// The first moment at which it must not be acted upon any more.
     pub const fn trusted_until(self) -> Moment {
         self.trusted_until

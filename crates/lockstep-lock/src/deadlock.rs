@@ -84,13 +84,17 @@ pub(crate) async fn watch(inner: &Inner, owner: Owner, claim: ClaimId) -> Deadlo
 async fn look(inner: &Inner, owner: Owner) -> Result<Option<Deadlock>, StoreError> {
     let mut search = Search::from(owner);
     while let Some(next) = search.next() {
+        // Looked at before and after: what the store says may be older than what became of it since, and
+        // younger than what was dropped after it was asked.
+        let mut returning = inner.keeper.returning();
         let query = Query::WaitedForBy(next);
         let verb = inner.store.inspect(&query);
         let mut waited_for = bounded(inner.facts.store, inner.op_timeout, verb).await?.locks;
+        returning.extend(inner.keeper.returning());
         // What this handle has dropped is on its way back, and in nobody's way for long.
         for lock in &mut waited_for {
-            lock.holders.retain(|holder| !inner.keeper.is_returning(holder.claim));
-            lock.waiters.retain(|waiter| !inner.keeper.is_returning(waiter.claim));
+            lock.holders.retain(|holder| !returning.contains(&holder.claim));
+            lock.waiters.retain(|waiter| !returning.contains(&waiter.claim));
         }
         if let Some(deadlock) = search.saw(next, &waited_for) {
             return Ok(Some(deadlock));

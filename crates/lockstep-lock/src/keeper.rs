@@ -203,9 +203,9 @@ impl Keeper {
         }
     }
 
-    /// Whether this claim is on its way back: whatever the store still has of it will end.
-    pub(crate) fn is_returning(&self, id: ClaimId) -> bool {
-        self.shared.held.lock().returning.contains(&id)
+    /// The claims that are on their way back: whatever the store still has of them will end.
+    pub(crate) fn returning(&self) -> HashSet<ClaimId> {
+        self.shared.held.lock().returning.clone()
     }
 
     /// Ends trust in a hold that the store says it has taken away. Weak: an inbox that a store
@@ -401,11 +401,15 @@ async fn renew(shared: Arc<Shared>, lane: Arc<Lane>, asked_at: Moment, holds: Ve
                 Ok(answer) => answer,
                 // Too late to wait for this one alone.
                 Err(_) => {
-                    tracing::debug!(
-                        holds = holds.len(),
-                        "no answer to a renewal yet; it is sent again"
-                    );
-                    shared.held.lock().renewals.failed(shared.clock.now(), asked_at, &holds);
+                    let now = shared.clock.now();
+                    let left = shared.held.lock().renewals.failed(now, asked_at, &holds);
+                    // With a short ttl this is all that is heard before the lock is lost.
+                    if left > 0 {
+                        tracing::warn!(
+                            holds = left,
+                            "no answer to a renewal yet; it is sent again"
+                        );
+                    }
                     shared.changed.notify_one();
                     verb.await
                 }

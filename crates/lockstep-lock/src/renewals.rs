@@ -43,6 +43,8 @@ pub struct Renewals {
 #[derive(Debug)]
 struct Entry {
     hold: Hold,
+    /// What was sent before this was about an earlier hold of the same claim, which was leaked since.
+    began: Moment,
     lease: Lease,
     /// Trust ends here whatever is renewed: the maximum hold.
     limit: Moment,
@@ -74,7 +76,8 @@ impl Renewals {
     /// Takes a hold in: from now on it is renewed until it is removed or ends.
     pub fn insert(&mut self, hold: Hold, lease: Lease, limit: Moment) -> Moment {
         let id = hold.id;
-        let mut entry = Entry { hold, lease, limit, due: None, asked: None };
+        let began = lease.asked_at();
+        let mut entry = Entry { hold, began, lease, limit, due: None, asked: None };
         let ends = entry.trusted_until();
         self.ends.insert((ends, id));
         self.plan(&mut entry, lease.renew_at());
@@ -129,6 +132,7 @@ impl Renewals {
         for (hold, answer) in holds.iter().zip(answers) {
             let Some(mut entry) = self.take(hold.id) else { continue };
             match answer {
+                _ if asked_at < entry.began => self.put_back(entry),
                 Renewal::Renewed if entry.trusted_until() <= now => self.put_back(entry),
                 Renewal::Renewed => {
                     let lease = Lease::new(asked_at, entry.hold.ttl, drift);

@@ -119,6 +119,20 @@ fn a_late_answer_to_an_earlier_renewal_counts_and_moves_no_later_one() {
     assert_eq!(renewals.next(), Some(at(940)), "a third of the ttl after the last");
 }
 
+/// It went to another handle and came back, which was not yet told what had become of the one before.
+#[test]
+fn what_was_asked_about_an_earlier_hold_says_nothing_about_this_one() {
+    for answer in [Renewal::Lost, Renewal::Broken { reason: "x".into() }, Renewal::Renewed] {
+        let mut renewals = Renewals::default();
+        renewals.insert(hold(1), Lease::new(at(0), TTL, Drift::default()), Moment::MAX);
+        let (batch, _) = renewals.take_due(at(300)).unwrap();
+        renewals.remove(ClaimId::from_u128(1));
+        renewals.insert(hold(1), Lease::new(at(400), TTL, Drift::default()), Moment::MAX);
+        assert_eq!(renewals.answered(at(500), at(300), &batch, vec![answer], Drift::default()), []);
+        assert_eq!(renewals.next(), Some(at(700)), "it is renewed as planned");
+    }
+}
+
 #[test]
 fn what_has_run_out_is_not_brought_back_by_a_late_answer() {
     let mut renewals = Renewals::default();

@@ -189,7 +189,7 @@ canaries! {
         in "crates/lockstep-lock/src/renewals.rs", "Renewal::Renewed if entry.trusted_until() <= now => self.put_back(entry)," => "",
         RENEWALS;
     "owner-waits-for-its-past": "an owner whose request was dropped is told that it waits for itself",
-        in "crates/lockstep-lock/src/deadlock.rs", "!inner.keeper.is_returning(holder.claim)" => "true",
+        in "crates/lockstep-lock/src/deadlock.rs", "!returning.contains(&holder.claim)" => "true",
         REDIS_CONFORMS;
     "keeper-never-woken": "the first hold of an idle handle is not renewed",
         in KEEPER_RS, "if !in_time {" => "if false {",
