@@ -61,7 +61,10 @@ impl Hosts {
     ) -> Result<(Client, Line), Error> {
         let order = order(self.len(), self.served.load(Ordering::Relaxed));
         let (at, answer) = first_to_serve(order, |at| self.dial_one(at, driver, tls)).await?;
-        self.served.store(at, Ordering::Relaxed);
+        // One that refuses our settings has answered, and serves nobody: it must not come before those that do.
+        if answer.is_ok() {
+            self.served.store(at, Ordering::Relaxed);
+        }
         answer
     }
 
