@@ -88,9 +88,10 @@ fn the_wall_clock_decides_nothing() {
     let seconds = |line: &str| line.parse::<i64>().unwrap();
 
     let script = "while :; do date +%s; read line || break; done";
-    let mut holder = shifted(
-        world.lockstep(&["lock", "--ttl", "3s", "--grace", "1s", "job", "--", "sh", "-c", script]),
-    );
+    let mut holder =
+        shifted(world.lockstep(&[
+            "lock", "--ttl", "3s", "--grace", "50ms", "job", "--", "sh", "-c", script,
+        ]));
     let start = seconds(&holder.line());
     for ms in [TWO_DAYS_MS, -TWO_DAYS_MS] {
         clock.set(ms).unwrap();

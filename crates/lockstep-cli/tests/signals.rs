@@ -43,7 +43,7 @@ fn what_a_killed_command_leaves_of_its_group_is_killed() {
     let world = World::new();
     let worker = "trap '' TERM; echo ready; while :; do :; done";
     let script = format!("sh -c \"{worker}\"; echo never");
-    let terms = ["lock", "--ttl", "2s", "--grace", "100ms", "job", "--"];
+    let terms = ["lock", "--grace", "100ms", "job", "--"];
     let holder = world.start(&[&terms[..], &["sh", "-c", &script]].concat());
     assert_eq!(holder.line(), "ready");
     holder.send(Signal::TERM);
@@ -129,12 +129,12 @@ fn what_was_ignored_stays_ignored() {
 fn a_command_that_is_stopped_keeps_its_lock() {
     let world = World::new();
     let script = "echo $$; read word; echo got $word";
-    let terms = ["lock", "--ttl", "2s", "--grace", "100ms", "job", "--"];
+    let terms = ["lock", "--ttl", "3s", "--grace", "50ms", "job", "--"];
     let mut holder = world.start_apart(&[&terms[..], &["sh", "-c", script]].concat());
     let command = holder.line().parse().ok().and_then(Pid::from_raw);
     holder.send(Signal::TSTP);
     until_stopped(command.expect("a process"));
-    let other = world.run(&["lock", "--wait", "3s", "job", "--", "true"]);
+    let other = world.run(&["lock", "--wait", "4s", "job", "--", "true"]);
     assert_eq!(other.code, Some(75), "{}", other.err);
     holder.send(Signal::CONT);
     holder.say("hello");

@@ -83,7 +83,7 @@ async fn waits_holds_hand_overs_renewals_and_losses_are_measured() {
     let locks = Locks::open(store.clone()).await.unwrap();
     let others = Locks::open(store.clone()).await.unwrap();
 
-    let ttl = Duration::from_millis(600);
+    let ttl = Duration::from_secs(3);
     let held = locks.lock("job").ttl(ttl).await.unwrap();
     let mut waiting = others.lock("job").into_future();
     until_it_waits(&mut waiting, &locks).await;
@@ -112,7 +112,8 @@ async fn waits_holds_hand_overs_renewals_and_losses_are_measured() {
     let [hold] = times(&seen, "lockstep_hold_seconds")[..] else { panic!("{seen:?}") };
     let [wait] = times(&seen, "lockstep_wait_seconds")[..] else { panic!("{seen:?}") };
     let [hand_over] = times(&seen, "lockstep_hand_over_seconds")[..] else { panic!("{seen:?}") };
-    assert!(hold >= ttl.as_secs_f64() / 3.0, "held until it was renewed: {hold}");
+    // It is renewed a third of the ttl after it was asked for, and held from a little later on.
+    assert!(hold >= ttl.as_secs_f64() / 6.0, "held until it was renewed: {hold}");
     assert!(hand_over >= slow.as_secs_f64(), "{hand_over} since it was told");
     assert!(wait >= hand_over, "{wait}, of which {hand_over} since it was told");
     assert_eq!(seen["lockstep_queue_length"], DebugValue::Gauge((-1.0).into()), "one less waits");

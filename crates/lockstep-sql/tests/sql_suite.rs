@@ -33,10 +33,12 @@ fn full_sqlite(folder: &tempfile::TempDir) -> Subject {
     subject("sqlite-full", format!("sqlite:{}?synchronous=full", path.display()))
 }
 
-/// Every case has handles of its own, and every handle its connections: a few at a time.
+/// How many cases at a time: every case has handles of its own, and every handle its connections.
+const A_FEW: usize = 4;
+
 fn server(name: &str, url: String, tenant: &str) -> Subject {
     let url = format!("{url}?prefix={tenant}-{}&pool=4", std::process::id());
-    subject(name, url).with_parallel(4)
+    subject(name, url).with_parallel(A_FEW)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,7 +80,7 @@ async fn postgres_locks_that_end_with_their_connection_conform() {
     let tenant = format!("bound-{}", std::process::id());
     let server = servers::postgres_url();
     let url = format!("{server}?prefix={tenant}&pool=4&on_disconnect=release");
-    let subject = subject("postgres-bound", url);
+    let subject = subject("postgres-bound", url).with_parallel(A_FEW);
     stories::holder_killed_and_replaced_at_once(&subject).await.unwrap();
     suite::run(&subject).await.assert_passed();
 }
