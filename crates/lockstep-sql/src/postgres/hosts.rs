@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use lockstep_core::StoreError;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Config, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -21,6 +21,10 @@ use super::error::{self, STORE};
 /// How long a host that says nothing keeps the next one waiting. Most that serve are through with
 /// it; and of the time of an operation enough is left, even if the first few are silent.
 const HEAD_START: Duration = Duration::from_millis(250);
+
+/// If one has failed and the others say nothing for this long, that one says why, before whoever waits for an
+/// operation has given up and knows nothing.
+const GIVE_UP: Duration = Duration::from_millis(1750);
 
 pub(super) struct Hosts {
     all: Vec<(Host, u16)>,
@@ -60,7 +64,9 @@ impl Hosts {
         tls: &MakeRustlsConnect,
     ) -> Result<(Client, Line), Error> {
         let order = order(self.len(), self.served.load(Ordering::Relaxed));
-        let (at, answer) = first_to_serve(order, |at| self.dial_one(at, driver, tls)).await?;
+        let dial = |at| self.dial_one(at, driver, tls);
+        let said = |error: &Error| error.as_db_error().is_some();
+        let (at, answer) = first_to_serve(order, dial, said).await?;
         // One that refuses our settings has answered, and serves nobody: it must not come before those that do.
         if answer.is_ok() {
             self.served.store(at, Ordering::Relaxed);
@@ -100,26 +106,31 @@ fn order(count: usize, first: usize) -> Vec<usize> {
 }
 
 /// Dials one after the other as they are in `order`: the next as soon as one has failed, and after
-/// its head start in any case. The first to serve is taken; if none does, the last error.
-async fn first_to_serve<T, E, F>(order: Vec<usize>, dial: impl Fn(usize) -> F) -> Result<T, E>
+/// its head start in any case. The first to serve is taken. If none does, the error is the last one, but rather
+/// one that a server has `said`: that is what a person has to settle.
+async fn first_to_serve<T, E, F>(
+    order: Vec<usize>,
+    dial: impl Fn(usize) -> F,
+    said: impl Fn(&E) -> bool,
+) -> Result<T, E>
 where
     F: Future<Output = Result<T, E>>,
 {
     let (mut waiting, mut dialled) = (order.into_iter(), FuturesUnordered::new());
-    let mut failed = None;
+    let (start, mut failed) = (Instant::now(), None);
     loop {
         dialled.extend(waiting.next().map(&dial));
-        let answer = if waiting.len() == 0 {
-            dialled.next().await
-        } else if let Ok(answer) = timeout(HEAD_START, dialled.next()).await {
-            answer
-        } else {
-            continue;
+        let patience = match (waiting.len(), &failed) {
+            (1.., _) => HEAD_START,
+            (0, Some(_)) => GIVE_UP.saturating_sub(start.elapsed()).max(HEAD_START),
+            (0, None) => Duration::MAX,
         };
-        match answer {
-            Some(Ok(line)) => return Ok(line),
-            Some(Err(error)) => failed = Some(error),
-            None => return Err(failed.expect("there is a host, and it has failed")),
+        match timeout(patience, dialled.next()).await {
+            Ok(Some(Ok(line))) => return Ok(line),
+            Ok(Some(Err(error))) if !failed.as_ref().is_some_and(&said) => failed = Some(error),
+            Ok(Some(Err(_))) => {}
+            Err(_) if waiting.len() > 0 => {}
+            Ok(None) | Err(_) => return Err(failed.expect("there is a host, and it has failed")),
         }
     }
 }
@@ -129,19 +140,20 @@ mod tests {
     use std::cell::RefCell;
     use std::future::pending;
 
-    use tokio::time::{Instant, sleep};
+    use tokio::time::sleep;
 
     use super::*;
 
     /// What a host does.
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, PartialEq)]
     enum Manner {
         Silent,
         Refuses,
+        SaysWhyNot,
         ServesAfter(Duration),
     }
 
-    use Manner::{Refuses, ServesAfter, Silent};
+    use Manner::{Refuses, SaysWhyNot, ServesAfter, Silent};
 
     const AT_ONCE: Manner = ServesAfter(Duration::ZERO);
 
@@ -152,14 +164,15 @@ mod tests {
             dialled.borrow_mut().push(at);
             match hosts[at] {
                 Silent => pending().await,
-                Refuses => Err(at),
+                Refuses | SaysWhyNot => Err(at),
                 ServesAfter(delay) => {
                     sleep(delay).await;
                     Ok(at)
                 }
             }
         };
-        let served = first_to_serve(order(hosts.len(), 0), dial).await;
+        let said = |at: &usize| hosts[*at] == SaysWhyNot;
+        let served = first_to_serve(order(hosts.len(), 0), dial, said).await;
         (served, start.elapsed(), dialled.into_inner())
     }
 
@@ -189,8 +202,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn if_none_serves_the_last_says_why() {
-        assert_eq!(dialled(&[Refuses, Refuses]).await, (Err(1), Duration::ZERO, vec![0, 1]));
+    async fn if_none_serves_the_last_says_why_or_rather_one_that_has_said_it() {
+        let nothing = Duration::ZERO;
+        assert_eq!(dialled(&[Refuses, Refuses]).await, (Err(1), nothing, vec![0, 1]));
+        assert_eq!(dialled(&[SaysWhyNot, Refuses]).await, (Err(0), nothing, vec![0, 1]));
+        assert_eq!(dialled(&[Silent, SaysWhyNot]).await, (Err(1), GIVE_UP, vec![0, 1]));
+        assert_eq!(dialled(&[SaysWhyNot, Silent]).await, (Err(0), GIVE_UP, vec![0, 1]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_of_many_has_its_time_as_well() {
+        let slow = ServesAfter(HEAD_START.mul_f64(0.9));
+        let mut hosts = [Silent; 10];
+        (hosts[0], hosts[9]) = (Refuses, slow);
+        assert_eq!(dialled(&hosts).await.0, Ok(9));
     }
 
     #[test]

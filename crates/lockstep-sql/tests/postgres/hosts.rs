@@ -3,6 +3,7 @@
 
 use std::net::TcpListener;
 
+use lockstep_core::ErrorKind;
 use lockstep_lock::store::{Answer, Released};
 use lockstep_sql::postgres::Postgres;
 use lockstep_testkit::proxy::{Protocol, Proxy};
@@ -67,6 +68,14 @@ async fn a_host_that_takes_no_writes_is_passed_over() {
     let place = Place::new();
     let url = place.url_after(&[standby.port()], "");
     assert_locks(&open(&Postgres::from_url(&url).unwrap()).await).await;
+}
+
+#[tokio::test]
+async fn a_silent_host_does_not_hide_what_another_refuses() {
+    let (place, first) = (Place::new(), silent());
+    let url = place.url_after(&[port(&first)], "").replacen("lockstep@", "nobody@", 1);
+    let refused = Postgres::from_url(&url).unwrap().migrate().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
 }
 
 #[tokio::test]
