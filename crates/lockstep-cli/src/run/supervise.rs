@@ -2,7 +2,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep::{Clock, Guard, LostCause};
+use lockstep::{Clock, Guard};
 use rustix::process::{Signal, getpid, kill_current_process_group};
 
 use super::group::{Ended, Group};
@@ -65,12 +65,13 @@ pub(crate) async fn supervise(job: Job<'_>) -> io::Result<Finished> {
     if let Some(terminal) = &shift.terminal {
         terminal.take_back_from(shift.group.id());
     }
-    shift.group.reap();
-    let Shift { watch, mut stopped, tell, .. } = shift;
+    let Shift { group, watch, mut stopped, tell, .. } = shift;
+    // Before the group is nobody's any more: it would take that for one that lives.
     for notice in watch.end() {
         tell(&notice);
         stopped = true;
     }
+    group.reap();
     Ok(match (started, stopped) {
         (Err(error), _) => Finished::NotStarted(error),
         (Ok(()), true) => Finished::Stopped,
@@ -179,25 +180,13 @@ impl Shift<'_> {
         if !self.stopped && self.group.is_alive() {
             let _ = self.group.signal(Signal::TERM);
         }
-        // The watch says nothing more of a command that ended by itself, and our timers stop while the machine
-        // sleeps.
-        tokio::select! {
-            () = self.gone_within(grace) => {}
-            () = self.passed_on() => {}
-        }
+        // The watch is still awake, and is quicker if the lease demands it.
+        self.gone_within(grace).await;
         // Also if nobody is seen: not every system lets us look.
         let _ = self.group.signal(Signal::KILL);
         self.gone_within(LAST_BREATH).await;
-    }
-
-    /// Returns when somebody else may hold the lock. Who has lost it to an operator has what is left of the
-    /// lease.
-    async fn passed_on(&self) {
-        let is_ours = || match self.guard.check() {
-            Ok(()) => true,
-            Err(lost) => matches!(lost.cause, LostCause::Broken(_)),
-        };
-        while is_ours() {
+        // Who hangs in a call of the kernel may yet write, and as long as the lock is ours nobody else does.
+        while self.group.is_alive() && self.guard.is_trusted() {
             tokio::time::sleep(GLANCE).await;
         }
     }
@@ -213,46 +202,87 @@ impl Shift<'_> {
 }
 
 #[cfg(all(test, target_os = "linux"))]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use std::io::{BufRead, BufReader};
     use std::os::unix::process::CommandExt;
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
 
+    use lockstep::Locks;
     use rustix::process::Pid;
 
     use super::*;
 
-    #[test]
-    fn a_leader_that_ends_as_soon_as_it_is_told_does_not_leave_the_others_at_work() {
-        let stubborn = "trap '' TERM; echo ready; exec sleep 60";
-        let script = format!("trap 'exit 0' TERM; sh -c \"{stubborn}\" & wait");
+    const STUBBORN: &str = "sh -c \"trap '' TERM; echo ready; exec sleep 60\" & wait";
+
+    /// Runs this, with [`STUBBORN`] at its end, in a group of its own, and returns when that one is ready.
+    fn start(leader: &str) -> (Child, Arc<Group>) {
         let mut command = Command::new("sh");
-        command.args(["-c", &script]).process_group(0).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        command.args(["-c", &format!("{leader} {STUBBORN}")]);
+        let mut child = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let group = Arc::new(Group::new(Pid::from_child(&child)));
-        let test = async {
-            let locks = lockstep::connect("memory:").await.unwrap();
-            let guard = Arc::new(locks.lock("job").await.unwrap());
-            // It wants longer leases than there are, so the watch tells the command to end at once.
-            let plan = Plan::new(Duration::from_secs(60), Duration::from_secs(30)).unwrap();
-            let clock = Arc::clone(locks.clock());
-            let watch = Watch::start(Arc::clone(&guard), clock, Arc::clone(&group), plan).unwrap();
-            let (terminal, tell) = (None, &|_: &Notice| {});
-            let mut shift =
-                Shift { group: Arc::clone(&group), guard, terminal, watch, stopped: false, tell };
-            let ended = loop {
-                if let Some(ended) = group.ended() {
-                    break ended;
-                }
-                tokio::time::sleep(GLANCE).await;
-            };
-            shift.until_its_group_is_gone(ended, Duration::ZERO).await;
-            assert!(shift.stopped && !group.is_alive());
-        };
+        (child, group)
+    }
+
+    async fn ended(group: &Group) -> Ended {
+        loop {
+            if let Some(ended) = group.ended() {
+                return ended;
+            }
+            tokio::time::sleep(GLANCE).await;
+        }
+    }
+
+    /// Waits for the end of its leader, does this to the lock, and waits until the rest, which has so much
+    /// grace, is gone. Returns whether the watch has stopped it.
+    async fn gone(
+        group: &Arc<Group>,
+        plan: Plan,
+        grace: Duration,
+        then: impl AsyncFnOnce(&Locks),
+    ) -> bool {
+        let locks = lockstep::connect("memory:").await.unwrap();
+        let guard = Arc::new(locks.lock("job").await.unwrap());
+        let clock = Arc::clone(locks.clock());
+        let watch = Watch::start(Arc::clone(&guard), clock, Arc::clone(group), plan).unwrap();
+        let ended = ended(group).await;
+        then(&locks).await;
+        let (terminal, tell) = (None, &|_: &Notice| {});
+        let mut shift =
+            Shift { group: Arc::clone(group), guard, terminal, watch, stopped: false, tell };
+        shift.until_its_group_is_gone(ended, grace).await;
+        let Shift { watch, stopped, .. } = shift;
+        stopped || !watch.end().is_empty()
+    }
+
+    fn in_time<T>(test: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(test);
+        let test = async { tokio::time::timeout(Duration::from_secs(30), test).await };
+        runtime.block_on(test).expect("it is gone in time")
+    }
+
+    #[test]
+    fn a_leader_that_ends_as_soon_as_it_is_told_does_not_leave_the_others_at_work() {
+        let (mut child, group) = start("trap 'exit 0' TERM;");
+        // It wants longer leases than there are, so the watch tells the command to end at once.
+        let plan = Plan::new(Duration::from_secs(60), Duration::from_secs(30)).unwrap();
+        assert!(in_time(gone(&group, plan, Duration::ZERO, async |_| {})));
+        assert!(!group.is_alive());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_leader_leaves_behind_does_not_outlive_the_lease() {
+        let (mut child, group) = start("");
+        let plan = Plan::new(Duration::from_secs(10), Duration::ZERO).unwrap();
+        rustix::process::kill_process(group.id(), Signal::KILL).unwrap();
+        let lose = async |locks: &Locks| {
+            assert!(locks.break_lock_now("job", "moving house").await.unwrap());
+        };
+        assert!(in_time(gone(&group, plan, Duration::from_secs(3600), lose)));
+        assert!(!group.is_alive());
         child.wait().unwrap();
     }
 }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::sync::{mpsc, oneshot};
 
-use super::group::Group;
+use super::group::{Ended, Group};
 use super::plan::{Plan, Seen, Step, Why};
 
 /// Timers stop while the machine sleeps, and leases do not: so look at the clock this often.
@@ -85,12 +85,8 @@ impl Watcher {
             let lost = matches!(seen, Seen::Lost(_));
             let until = match self.plan.look(now, seen) {
                 Step::Wait(until) => until,
-                // Once it has ended by itself there is nothing to stop, and nothing to report.
-                Step::Terminate(..) | Step::Kill(_)
-                    if !stopping && self.group.ended().is_some() =>
-                {
-                    Moment::MAX
-                }
+                // There is nothing to stop, and nothing to report.
+                Step::Terminate(..) | Step::Kill(_) if !stopping && self.is_over() => Moment::MAX,
                 Step::Terminate(why, kill_at) => {
                     stopping = true;
                     let kill_in = kill_at.since(now);
@@ -116,6 +112,16 @@ impl Watcher {
                 _ = self.guard.lost(), if !lost => {}
                 () = tokio::time::sleep(left) => {}
             }
+        }
+    }
+
+    /// Whom a command leaves behind that ended by itself is its own business. If a signal has ended it, they may
+    /// still be at work on what the lock protects.
+    fn is_over(&self) -> bool {
+        match self.group.ended() {
+            None => false,
+            Some(Ended::Exited(_)) => true,
+            Some(Ended::Signalled(_)) => !self.group.is_alive(),
         }
     }
 
