@@ -157,6 +157,18 @@ fn a_password_where_no_url_belongs_is_not_printed() {
         let told = format!("{done:?}");
         assert!(!told.contains("hunter2") && !told.contains("hunter%32"), "{args:?}: {told}");
     }
+    for args in [
+        &["lock", "--try", url, "--", "true"][..],
+        &["-v", "lock", url, "--", "true"],
+        &["locks", "show", url],
+        &["locks", "ls", url],
+        &["locks", "break", url, "--reason", "the host is gone"],
+    ] {
+        let done = World::new().run(args);
+        assert_eq!(done.code, Some(64), "{args:?}: {}", done.err);
+        assert!(done.err.contains("a URL with a password is no name"), "{args:?}: {}", done.err);
+        assert!(!format!("{done:?}").contains("hunter2"), "{args:?}: {done:?}");
+    }
     let done = Running::start(bare(&["migrate", url])).finish();
     assert!(done.err.contains("unexpected argument 'redis://:***@h' found"), "{}", done.err);
 }

@@ -37,6 +37,19 @@ fn the_command_knows_its_lock() {
 }
 
 #[test]
+fn who_holds_is_told_by_host_process_and_program() {
+    let world = World::new();
+    let script = "echo in; read line";
+    let mut holder = world.start(&["lock", "job", "--", "/bin/sh", "-c", script]);
+    assert_eq!(holder.line(), "in");
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let expected = format!("{} {} sh", host.trim_end(), holder.pid().as_raw_pid());
+    assert_eq!(world.show("job")["holders"][0]["label"], expected);
+    holder.say("go on");
+    assert_eq!(holder.finish().code, Some(0));
+}
+
+#[test]
 fn the_command_has_the_real_stdin_and_no_other_files() {
     let world = World::new();
     let mut copy = world.start(&["lock", "job", "--", "cat"]);

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep::{Guard, Key, LockError, Locks, LostCause, MAX_PERMITS, Share};
+use lockstep::{Guard, LockError, Locks, LostCause, MAX_PERMITS, Share};
 use rustix::process::getpid;
 use tokio::time::error::Elapsed;
 
-use crate::command::Context;
+use crate::command::{self, Context};
 use crate::console::Console;
 use crate::duration::{self, rough};
 use crate::exit::{Code, Failure, TABLE};
@@ -100,7 +100,7 @@ fn permits(text: &str) -> Result<Share, String> {
 
 pub(crate) async fn run(args: Args, context: &Context) -> Result<Code, Failure> {
     let console = &context.console;
-    let key = Key::new(&args.name)?;
+    let key = command::key(&args.name)?;
     let plan = Plan::new(args.ttl, args.grace).map_err(|shortest| too_short(&args, shortest))?;
     let mut signals = Signals::listen().map_err(|error| {
         Failure::new(Code::CANNOT_EXECUTE, format!("cannot listen to signals: {error}"))

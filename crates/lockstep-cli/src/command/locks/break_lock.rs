@@ -1,6 +1,6 @@
 use lockstep::{Key, LockView};
 
-use crate::command::Context;
+use crate::command::{self, Context};
 use crate::console;
 use crate::duration::rough;
 use crate::exit::{Code, Failure};
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Code, Failure> {
-    let key = Key::new(&args.name)?;
+    let key = command::key(&args.name)?;
     let reason = args.reason.trim();
     if reason.is_empty() {
         return Err(Failure::usage("a reason is needed: the holder, and others, will ask for it"));

@@ -3,7 +3,7 @@ use std::time::Duration;
 use lockstep::{LockView, Page, Share};
 use serde_json::json;
 
-use crate::command::Context;
+use crate::command::{self, Context};
 use crate::console;
 use crate::duration::rough;
 use crate::exit::{Code, Failure};
@@ -31,6 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Code, Failure> {
+    command::refuse_password(&args.prefix)?;
     let locks = context.store.open().await?;
     let page = locks.list(&args.prefix, args.limit).await;
     let page = page.map_err(|error| context.store.failed(error.into()))?;

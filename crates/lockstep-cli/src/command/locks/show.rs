@@ -1,10 +1,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use lockstep::{Key, LockView};
+use lockstep::LockView;
 use serde_json::json;
 
-use crate::command::Context;
+use crate::command::{self, Context};
 use crate::console;
 use crate::duration::rough;
 use crate::exit::{Code, Failure};
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> Result<Code, Failure> {
-    let key = Key::new(&args.name)?;
+    let key = command::key(&args.name)?;
     let locks = context.store.open().await?;
     let lock = locks.inspect(key.as_str()).await;
     let lock = lock.map_err(|error| context.store.failed(error.into()))?;
@@ -93,7 +93,7 @@ fn as_text(lock: &LockView, now_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use lockstep::{ClaimId, HolderView, Label, Owner, Share, WaiterView};
+    use lockstep::{ClaimId, HolderView, Key, Label, Owner, Share, WaiterView};
 
     use super::*;
 
