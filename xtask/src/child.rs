@@ -120,14 +120,16 @@ mod tests {
             let pipe = folder.path().join("pipe");
             assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
             let script = format!("exec >{}; sleep 60 & echo started; wait", pipe.display());
-            let us = ["--exact", "child::tests::a_program_that_is_interrupted", "--ignored"];
+            let us = "--exact --ignored --nocapture child::tests::a_program_that_is_interrupted";
             let mut runner = Command::new(std::env::current_exe().unwrap())
-                .args(us)
+                .args(us.split(' '))
                 .env(SCRIPT, script)
                 .stdout(Stdio::null())
-                .stderr(Stdio::null())
+                .stderr(Stdio::piped())
                 .spawn()
                 .unwrap();
+            // Nobody reads it any more, as after Ctrl-C in `… 2>&1 | tee log` and without a terminal.
+            drop(runner.stderr.take());
             let (heard, hears) = std::sync::mpsc::channel();
             // A thread of its own, which may wait for ever for a writer that does not come.
             std::thread::spawn(move || {

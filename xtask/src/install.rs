@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
-use lockstep_testkit::servers::{Program, can_sleep, missing};
+use lockstep_testkit::servers::{Program, missing};
 
 use crate::child::{self, Stubborn};
 use crate::interrupt::Interrupt;
@@ -25,7 +25,7 @@ pub(crate) fn ensure_programs(interrupt: &Interrupt, may_install: bool) -> Resul
     let lacking = missing();
     if lacking.is_empty() {
         println!("all programs are there");
-        return can_sleep();
+        return Ok(());
     }
     let Some(rights) = rights().filter(|_| may_install) else {
         bail!("{}", complaint(&lacking));
@@ -37,7 +37,7 @@ pub(crate) fn ensure_programs(interrupt: &Interrupt, may_install: bool) -> Resul
     println!("their daemons are not started: the tests run private servers on ports of their own");
     child::run(interrupt, script(rights, SETTINGS, packages), Stubborn::Wait)?;
     match missing() {
-        lacking if lacking.is_empty() => can_sleep(),
+        lacking if lacking.is_empty() => Ok(()),
         lacking => bail!("installed, and yet: {}", complaint(&lacking)),
     }
 }

@@ -48,7 +48,9 @@ put_back() {
         # What was unpacked and no more would start its daemon whenever it is configured.
         DEBIAN_FRONTEND=noninteractive dpkg --configure -a || true
         disable_new
-        rm -f "$policy"
+        if [ ! -e "$policy_before" ]; then
+            rm -f "$policy"
+        fi
     fi
     if [ -e "$policy_before" ]; then
         mv -f "$policy_before" "$policy"

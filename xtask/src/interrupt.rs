@@ -1,6 +1,7 @@
 //! Ctrl-C, SIGTERM and a closed terminal end the command that runs now, and then us, through the
 //! ordinary way out, so that every destructor runs.
 
+use std::io::{Write, stderr};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -123,8 +124,9 @@ fn listen(shared: &Shared, ready: &Sender<Result<()>>) {
     let _ = ready.send(Ok(()));
     runtime.block_on(async {
         shared.signal.store(signals.next().await, Ordering::SeqCst);
-        eprintln!("\nstopping what was started; once more to kill it");
         shared.pass_on(Signal::INT);
+        // Whoever would have read it may be gone, by the same Ctrl-C or with the terminal.
+        let _ = writeln!(stderr(), "\nstopping what was started; once more to kill it");
         // Time is over, or somebody has lost patience.
         let _ = tokio::time::timeout(GRACE, signals.next()).await;
         loop {

@@ -1,10 +1,12 @@
 //! `cargo xtask test`: everything that has to hold before a change is shared.
 
 use std::fs;
+use std::io::{Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
+use lockstep_testkit::servers::can_sleep;
 use lockstep_testkit::suite::{Matrix, REPORTS_ENV};
 
 use crate::checks;
@@ -44,7 +46,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let run_cargo =
         |words: &[&str]| child::run(&interrupt, cargo(words.iter().copied()), Stubborn::Kill);
     let mut steps = Steps::new(&interrupt);
-    steps.require("programs", || install::ensure_programs(&interrupt, !args.no_install));
+    steps.require("programs", || {
+        install::ensure_programs(&interrupt, !args.no_install)?;
+        can_sleep()
+    });
     steps.run("clients", || interop::ensure_clients(&interrupt));
     steps.run("format", || run_cargo(&["fmt", "--all", "--check"]));
     steps.run("lints", || {
@@ -107,7 +112,7 @@ fn show_matrices(reports: &Path, all: bool) -> Result<()> {
         // The testkit tries its own suite on stores with planted bugs; those are not ours to show.
         matrix.0.retain(|report| STORES.contains(&report.store()));
         if !matrix.0.is_empty() {
-            println!("\n{title} on every store\n\n{matrix}");
+            writeln!(stdout(), "\n{title} on every store\n\n{matrix}")?;
         }
         let stores: Vec<&str> = matrix.0.iter().map(|report| report.store()).collect();
         ensure!(!all || stores == STORES, "{title}: only {stores:?} have run, not {STORES:?}");

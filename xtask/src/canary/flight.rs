@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::child::{self, Stubborn};
 use crate::interrupt::Interrupt;
@@ -61,17 +61,18 @@ fn build_and_run(
     let mut timeout = Command::new("timeout");
     timeout.args(["--kill-after=10", LIMIT_S]);
     timeout.arg(cargo([]).get_program()).args(words(None)).args(tests);
-    child::status(interrupt, prepare(timeout), Stubborn::Kill).map(outcome_of)
+    outcome_of(child::status(interrupt, prepare(timeout), Stubborn::Kill)?)
 }
 
 /// What `timeout` says by its end: 124 that the time was over, 137 or its own death that SIGTERM was not
-/// enough.
-fn outcome_of(status: ExitStatus) -> Outcome {
-    match (status.code(), status.signal()) {
+/// enough, 125 to 127 that it could not run anything.
+fn outcome_of(status: ExitStatus) -> Result<Outcome> {
+    Ok(match (status.code(), status.signal()) {
         (Some(0), _) => Outcome::Green,
         (Some(124 | 137), _) | (_, Some(9)) => Outcome::Hung,
+        (Some(125..=127), _) => bail!("the tests could not be run: {status}"),
         _ => Outcome::Red,
-    }
+    })
 }
 
 #[cfg(test)]
@@ -84,11 +85,12 @@ mod tests {
             let mut timeout = Command::new("timeout");
             timeout.args(["--kill-after=0.1", limit, "sh", "-c", script]);
             let status = child::status(&Interrupt::default(), timeout, Stubborn::Kill);
-            outcome_of(status.unwrap())
+            outcome_of(status.unwrap()).ok()
         };
-        assert_eq!(of("100", "exit 0"), Outcome::Green);
-        assert_eq!(of("100", "exit 101"), Outcome::Red);
-        assert_eq!(of("0.1", "sleep 1000"), Outcome::Hung);
-        assert_eq!(of("0.1", "trap '' TERM; while :; do sleep 1000; done"), Outcome::Hung);
+        assert_eq!(of("100", "exit 0"), Some(Outcome::Green));
+        assert_eq!(of("100", "exit 101"), Some(Outcome::Red));
+        assert_eq!(of("0.1", "sleep 1000"), Some(Outcome::Hung));
+        assert_eq!(of("0.1", "trap '' TERM; while :; do sleep 1000; done"), Some(Outcome::Hung));
+        assert_eq!(of("not a limit", "exit 0"), None);
     }
 }
