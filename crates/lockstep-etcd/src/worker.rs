@@ -143,8 +143,16 @@ impl Worker {
 
     fn keep_alive(&mut self, session: &Arc<Session>, now: Moment) {
         let used = self.due.get(&session.lease).map_or(now, |(_, used)| *used);
-        let used = if self.shared.book.lock().uses(session.lease) { now } else { used };
-        if now.since(used) > IDLE.max(session.time) {
+        let book = self.shared.book.lock();
+        let used = if book.uses(session.lease) { now } else { used };
+        let is_idle = now.since(used) > IDLE.max(session.time);
+        if is_idle {
+            // While nobody can write into the book: whoever has got this lease before and does so now sees that
+            // it is dead.
+            session.die();
+        }
+        drop(book);
+        if is_idle {
             self.retire(session);
             return;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockstep_core::{ClaimId, Effect, ErrorKind, Key, Label, Owner, StoreError};
-use lockstep_lock::store::{Answer, Claim, Connect, Release, Released};
+use lockstep_lock::store::{Answer, Claim, Connect, Release, Released, Renewal};
 use lockstep_lock::{Inbox, LockError, LostCause, Share};
 
 use super::{eventually, keys, locks, server, soon};
@@ -15,6 +15,18 @@ fn store_error(error: LockError) -> StoreError {
         LockError::Store(error) => error,
         other => panic!("a store's error: {other:?}"),
     }
+}
+
+fn claim(name: &str) -> Result<Claim> {
+    Ok(Claim {
+        id: ClaimId::new(),
+        key: Key::new(name)?,
+        owner: Owner::new(),
+        label: Label::default(),
+        share: Share::Exclusive,
+        ttl: Duration::from_secs(600),
+        wait: true,
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,15 +128,7 @@ async fn a_late_release_does_not_hit_what_came_after() -> Result<()> {
     let store = connect.open(Some(Inbox::new())).await?;
     // Several times: the handle may hear of the deletion first, and then knows without asking.
     for n in 0..5 {
-        let claim = Claim {
-            id: ClaimId::new(),
-            key: Key::new(format!("late {n}"))?,
-            owner: Owner::new(),
-            label: Label::default(),
-            share: Share::Exclusive,
-            ttl: Duration::from_secs(600),
-            wait: true,
-        };
+        let claim = claim(&format!("late {n}"))?;
         let Answer::Granted { .. } = store.acquire(&claim).await? else { panic!("it is free") };
         let name = &keys(&server, claim.key.as_str())[0].0;
         server.ask(&["del", name])?;
@@ -245,19 +249,42 @@ async fn a_restart_costs_nobody_a_lock() -> Result<()> {
     Ok(())
 }
 
+/// Both read the key as it was, and one writes first: an adoption that was given up may come that late.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_adoptions_at_once_do_not_lose_the_lock() -> Result<()> {
+    let server = server();
+    let connect: Arc<dyn Connect> = Arc::new(lockstep_etcd::Etcd::from_url(&server.url())?);
+    let one = connect.open(Some(Inbox::new())).await?;
+    let connect: Arc<dyn Connect> = Arc::new(lockstep_etcd::Etcd::from_url(&server.url())?);
+    let other = connect.open(Some(Inbox::new())).await?;
+    for n in 0..20 {
+        let claim = claim(&format!("adopted {n}"))?;
+        let Answer::Granted { .. } = one.acquire(&claim).await? else { panic!("it is free") };
+        let holds = [claim.hold()];
+        let (first, second) = tokio::join!(other.renew(&holds), other.renew(&holds));
+        assert_eq!((first?, second?), (vec![Renewal::Renewed], vec![Renewal::Renewed]));
+        assert_eq!(other.release(&Release::Mine(claim.hold())).await?, Released::Done);
+    }
+    Ok(())
+}
+
 /// It is dropped when etcd has given its hold another lease already, one that lives on for other locks.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_adoption_runs_out() -> Result<()> {
     let server = server();
-    let ttl = Duration::from_secs(1);
+    let ttl = Duration::from_secs(3);
     let (one, other) =
         (locks(&server.url()).await?.with_ttl(ttl), locks(&server.url()).await?.with_ttl(ttl));
     let kept = other.lock("kept").await?;
     let [(_, lease)] = keys(&server, "kept")[..] else { panic!("one key") };
-    for round in 0..1_000_u64 {
+    let leaked = one.lock("timed").await?.leak().expect("the only guard");
+    let before = other.clock().now();
+    other.adopt(leaked).await?.release().await?;
+    let whole = other.clock().now().since(before);
+    for round in 0..1_000 {
         let name = format!("adopted {round}");
         let leaked = one.lock(&name).await?.leak().expect("the only guard");
-        let until = Duration::from_micros(round % 50 * 100);
+        let until = whole * (round % 50) / 50;
         if let Ok(adopted) = tokio::time::timeout(until, other.adopt(leaked)).await {
             adopted?.release().await?;
         } else if keys(&server, &name).iter().any(|(_, lives_with)| *lives_with == lease) {
