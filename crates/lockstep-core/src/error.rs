@@ -82,7 +82,14 @@ impl StoreError {
 
     /// Whether asking the same again can help.
     pub fn may_retry(&self) -> bool {
-        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Busy)
+        self.kind.may_retry()
+    }
+}
+
+impl ErrorKind {
+    /// Whether asking the same again can help.
+    pub fn may_retry(self) -> bool {
+        matches!(self, Self::Unavailable | Self::Busy)
     }
 }
 

@@ -242,6 +242,7 @@ mod tests {
         refused("postgres://u:c4nary@h/d?sslmode=c4nary");
         refused("postgres://u:c4nary@/d");
         refused("postgres://u:c4nary@h:1/d?port=2");
+        refused("postgres://u:p@c4nary@h/d");
         refused("host=h user=u password=c4nary");
     }
 

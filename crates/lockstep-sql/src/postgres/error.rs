@@ -11,18 +11,31 @@ pub(super) const STORE: &str = "postgres";
 
 /// An error while connecting: nothing of ours was sent.
 pub(super) fn connecting(error: Error) -> StoreError {
+    let (kind, advice) = trouble(&error);
+    let message = match error.as_db_error() {
+        Some(answer) => worded(answer, advice),
+        None => format!("{advice}: {}", chain(&error)),
+    };
+    new(kind, Effect::None, message).with_source(error)
+}
+
+/// Whether a host that gives this error while connecting will not serve before a person has done something.
+pub(super) fn is_lasting(error: &Error) -> bool {
+    !trouble(error).0.may_retry()
+}
+
+fn trouble(error: &Error) -> (ErrorKind, &'static str) {
     if let Some(answer) = error.as_db_error() {
         let (kind, _, advice) = judge(answer.code());
-        return new(kind, Effect::None, worded(answer, advice)).with_source(error);
+        return (kind, advice);
     }
-    let (kind, advice) = match error.source() {
+    match error.source() {
         Some(source) if source.downcast_ref::<std::io::Error>().is_some_and(is_network) => {
             (ErrorKind::Unavailable, "cannot reach the server")
         }
         None => (ErrorKind::Unavailable, "cannot reach the server"),
         Some(_) => (ErrorKind::Config, "cannot connect"),
-    };
-    new(kind, Effect::None, format!("{advice}: {}", chain(&error))).with_source(error)
+    }
 }
 
 /// An error after a request may have left.

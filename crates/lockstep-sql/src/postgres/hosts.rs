@@ -22,14 +22,17 @@ use super::error::{self, STORE};
 /// it; and of the time of an operation enough is left, even if the first few are silent.
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// If one has failed and the others say nothing for this long, that one says why, before whoever waits for an
-/// operation has given up and knows nothing.
+/// If the others say nothing for this long, one that has failed may say why, before whoever waits for an
+/// operation has given up and knows nothing. All have been dialled by then.
 const GIVE_UP: Duration = Duration::from_millis(1750);
+
+/// None has served yet.
+const NONE: usize = usize::MAX;
 
 pub(super) struct Hosts {
     all: Vec<(Host, u16)>,
-    /// The place of the one that served last. It is dialled first, so that a dead one ahead of it
-    /// costs its head start once and not with every connection.
+    /// The place of the one that served last, or [`NONE`]. It is dialled first, so that a dead one ahead of
+    /// it costs its head start once and not with every connection.
     served: AtomicUsize,
 }
 
@@ -39,13 +42,21 @@ impl Hosts {
         if hosts.is_empty() {
             return Err(StoreError::config(STORE, "the URL names no host"));
         }
+        // What is behind an @ that should have been escaped may be the end of a password.
+        if hosts.iter().any(|host| matches!(host, Host::Tcp(name) if name.contains('@'))) {
+            let message =
+                "no host has an @ in its name; write %40 for one in a user's name or password";
+            return Err(StoreError::config(STORE, message));
+        }
         if ports.len() > 1 && ports.len() != hosts.len() {
-            return Err(StoreError::config(STORE, "give each host a port, or one port for all"));
+            let message = "there are not as many ports as hosts: write HOST:PORT,HOST:PORT, and ?port= only \
+                           beside ?host=";
+            return Err(StoreError::config(STORE, message));
         }
         let for_all = ports.first().copied().unwrap_or(5432);
         let port = |at: usize| ports.get(at).copied().unwrap_or(for_all);
         let all = hosts.into_iter().enumerate().map(|(at, host)| (host, port(at))).collect();
-        Ok(Self { all, served: AtomicUsize::new(0) })
+        Ok(Self { all, served: AtomicUsize::new(NONE) })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -63,10 +74,12 @@ impl Hosts {
         driver: &Config,
         tls: &MakeRustlsConnect,
     ) -> Result<(Client, Line), Error> {
-        let order = order(self.len(), self.served.load(Ordering::Relaxed));
+        let served = self.served.load(Ordering::Relaxed);
         let dial = |at| self.dial_one(at, driver, tls);
-        let said = |error: &Error| error.as_db_error().is_some();
-        let (at, answer) = first_to_serve(order, dial, said).await?;
+        // Of a URL that has never served, what a person must settle is told rather than the silence of others. Of
+        // one that has, the others may be back in a moment, and whoever waits shall go on waiting.
+        let telling = |error: &Error| error::is_lasting(error) == (served == NONE);
+        let (at, answer) = first_to_serve(order(self.len(), served), dial, telling).await?;
         // One that refuses our settings has answered, and serves nobody: it must not come before those that do.
         if answer.is_ok() {
             self.served.store(at, Ordering::Relaxed);
@@ -99,36 +112,41 @@ impl fmt::Debug for Hosts {
     }
 }
 
-fn order(count: usize, first: usize) -> Vec<usize> {
+fn order(count: usize, served: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
-    order[..=first].rotate_right(1);
+    if served != NONE {
+        order[..=served].rotate_right(1);
+    }
     order
 }
 
 /// Dials one after the other as they are in `order`: the next as soon as one has failed, and after
 /// its head start in any case. The first to serve is taken. If none does, the error is the last one, but rather
-/// one that a server has `said`: that is what a person has to settle.
+/// a `telling` one, which is also told if others are silent for long.
 async fn first_to_serve<T, E, F>(
     order: Vec<usize>,
     dial: impl Fn(usize) -> F,
-    said: impl Fn(&E) -> bool,
+    telling: impl Fn(&E) -> bool,
 ) -> Result<T, E>
 where
     F: Future<Output = Result<T, E>>,
 {
+    // However many there are: the last one has its time as well.
+    let head_start = HEAD_START.min(GIVE_UP / u32::try_from(order.len()).unwrap_or(u32::MAX));
     let (mut waiting, mut dialled) = (order.into_iter(), FuturesUnordered::new());
     let (start, mut failed) = (Instant::now(), None);
     loop {
         dialled.extend(waiting.next().map(&dial));
-        let patience = match (waiting.len(), &failed) {
-            (1.., _) => HEAD_START,
-            (0, Some(_)) => GIVE_UP.saturating_sub(start.elapsed()).max(HEAD_START),
-            (0, None) => Duration::MAX,
+        let tells = failed.as_ref().is_some_and(&telling);
+        let patience = match waiting.len() {
+            1.. => head_start,
+            0 if tells => GIVE_UP.saturating_sub(start.elapsed()),
+            0 => Duration::MAX,
         };
         match timeout(patience, dialled.next()).await {
             Ok(Some(Ok(line))) => return Ok(line),
-            Ok(Some(Err(error))) if !failed.as_ref().is_some_and(&said) => failed = Some(error),
-            Ok(Some(Err(_))) => {}
+            Ok(Some(Err(_))) if tells => {}
+            Ok(Some(Err(error))) => failed = Some(error),
             Err(_) if waiting.len() > 0 => {}
             Ok(None) | Err(_) => return Err(failed.expect("there is a host, and it has failed")),
         }
@@ -142,6 +160,7 @@ mod tests {
 
     use tokio::time::sleep;
 
+    use super::super::config::OPERATION;
     use super::*;
 
     /// What a host does.
@@ -171,15 +190,15 @@ mod tests {
                 }
             }
         };
-        let said = |at: &usize| hosts[*at] == SaysWhyNot;
-        let served = first_to_serve(order(hosts.len(), 0), dial, said).await;
+        let telling = |at: &usize| hosts[*at] == SaysWhyNot;
+        let served = first_to_serve(order(hosts.len(), NONE), dial, telling).await;
         (served, start.elapsed(), dialled.into_inner())
     }
 
     #[test]
     fn the_one_that_served_last_is_dialled_first() {
         assert_eq!(order(1, 0), [0]);
-        assert_eq!(order(4, 0), [0, 1, 2, 3]);
+        assert_eq!(order(4, NONE), [0, 1, 2, 3]);
         assert_eq!(order(4, 2), [2, 0, 1, 3]);
     }
 
@@ -202,20 +221,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn if_none_serves_the_last_says_why_or_rather_one_that_has_said_it() {
+    async fn if_none_serves_the_last_says_why_or_rather_one_that_tells() {
         let nothing = Duration::ZERO;
         assert_eq!(dialled(&[Refuses, Refuses]).await, (Err(1), nothing, vec![0, 1]));
         assert_eq!(dialled(&[SaysWhyNot, Refuses]).await, (Err(0), nothing, vec![0, 1]));
         assert_eq!(dialled(&[Silent, SaysWhyNot]).await, (Err(1), GIVE_UP, vec![0, 1]));
         assert_eq!(dialled(&[SaysWhyNot, Silent]).await, (Err(0), GIVE_UP, vec![0, 1]));
+        // Whoever has waited for the whole of an operation knows as much as this one would tell.
+        let silent = timeout(OPERATION, dialled(&[Refuses, Silent])).await;
+        assert!(silent.is_err(), "{silent:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_last_of_many_has_its_time_as_well() {
-        let slow = ServesAfter(HEAD_START.mul_f64(0.9));
-        let mut hosts = [Silent; 10];
-        (hosts[0], hosts[9]) = (Refuses, slow);
-        assert_eq!(dialled(&hosts).await.0, Ok(9));
+        for first in [Refuses, SaysWhyNot, Silent] {
+            let mut hosts = [Silent; 10];
+            (hosts[0], hosts[9]) = (first, ServesAfter(Duration::from_millis(150)));
+            let (served, after, _) = dialled(&hosts).await;
+            assert!(served == Ok(9) && after < OPERATION, "{served:?} after {after:?}");
+        }
     }
 
     #[test]

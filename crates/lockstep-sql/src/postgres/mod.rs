@@ -23,7 +23,7 @@
 //! | `sslrootcert` | the public authorities | a PEM file to check the server against; with `verify-full` only |
 //! | `password_file` | | a file with the password, instead of one in the URL, read when the store is created |
 //! | `application_name` | `lockstep` | what `pg_stat_activity` shows |
-//! | `host`, `port` | | a host name or a socket directory, as in libpq |
+//! | `host`, `port` | | a host name or a socket directory, for URLs that name no host |
 //!
 //! As in libpq, `prefer` encrypts if the server offers it and `require` always, but **neither checks
 //! who the server is**; only `verify-full` does. Use it wherever the network is not your own.

@@ -8,6 +8,7 @@ use lockstep_lock::store::{Answer, Released};
 use lockstep_sql::postgres::Postgres;
 use lockstep_testkit::proxy::{Protocol, Proxy};
 use lockstep_testkit::servers::{PostgresOptions, PostgresServer};
+use tokio_postgres::NoTls;
 
 use crate::connections::insist;
 use crate::support::{Lane, Place, claim, open};
@@ -89,6 +90,33 @@ async fn a_host_that_falls_silent_is_left() {
 
     proxy.partition();
     let claim = claim("job");
+    assert!(matches!(insist(&*lane.store, &claim).await, Answer::Granted { .. }));
+    assert_eq!(lane.give_back(&claim).await, Released::Done);
+}
+
+/// Whoever waits keeps its place: the one that has served may be back in a moment.
+#[tokio::test]
+async fn a_host_that_will_never_serve_does_not_end_what_another_has_served() {
+    let (place, never) = (Place::new(), PostgresServer::start().unwrap());
+    let its_own = format!("postgres://lockstep@127.0.0.1:{}/postgres", never.port());
+    let (admin, connection) = tokio_postgres::connect(&its_own, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    admin.batch_execute("ALTER DATABASE lockstep RENAME TO elsewhere").await.unwrap();
+
+    let proxy = Proxy::start(place.address(), Protocol::Postgres);
+    let both = format!("127.0.0.1:{},127.0.0.1:{}", proxy.port(), never.port());
+    let url = place.url("").replacen(&place.address().to_string(), &both, 1);
+    let lane = open(&Postgres::from_url(&url).unwrap()).await;
+    assert_locks(&lane).await;
+
+    proxy.partition();
+    let claim = claim("job");
+    // The first finds the connection dead, the second has to dial.
+    for _ in 0..2 {
+        let error = lane.store.acquire(&claim).await.unwrap_err();
+        assert!(error.may_retry(), "{error}");
+    }
+    proxy.heal();
     assert!(matches!(insist(&*lane.store, &claim).await, Answer::Granted { .. }));
     assert_eq!(lane.give_back(&claim).await, Released::Done);
 }
