@@ -285,7 +285,8 @@ impl Guard {
     ///
     /// # Errors
     /// Other guards of the same owner still use it, trust in it has ended, or the store cannot hand locks over
-    /// ([`StoreFacts::hands_over`](crate::StoreFacts)): it is given back unchanged.
+    /// ([`StoreFacts::hands_over`](crate::StoreFacts)). The guard comes back as it was; to drop it gives the lock
+    /// back, so whoever wants the lease to run out keeps it until then.
     pub fn leak(self) -> Result<Leaked, Self> {
         // What is lost stays lost, although the store may have it for some time yet.
         if !self.held.stint.inner.facts.hands_over || !self.is_trusted() {
@@ -303,9 +304,7 @@ impl Guard {
     }
 
     fn why_lost(&self) -> Lost {
-        let cause = self.held.trust.cause().cloned();
-        let cause = cause.unwrap_or(crate::error::LostCause::Expired);
-        Lost { key: self.held.key().clone(), cause }
+        Lost { key: self.held.key().clone(), cause: self.held.trust.cause() }
     }
 }
 

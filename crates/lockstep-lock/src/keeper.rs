@@ -27,22 +27,29 @@ pub(crate) const OPENING: u32 = 3;
 /// What the guard and the keeper both see of one hold.
 pub(crate) struct Trust {
     until: AtomicU64,
+    /// It ends here whatever is renewed: the maximum hold.
+    limit: Moment,
     lost: OnceCell<LostCause>,
     rung: Notify,
 }
 
 impl Trust {
-    fn new(until: Moment) -> Arc<Self> {
+    fn new(until: Moment, limit: Moment) -> Arc<Self> {
         let until = AtomicU64::new(until.as_nanos());
-        Arc::new(Self { until, lost: OnceCell::new(), rung: Notify::new() })
+        Arc::new(Self { until, limit, lost: OnceCell::new(), rung: Notify::new() })
     }
 
     pub(crate) fn until(&self) -> Moment {
         Moment::from_nanos(self.until.load(Ordering::Acquire))
     }
 
-    pub(crate) fn cause(&self) -> Option<&LostCause> {
-        self.lost.get()
+    /// Why trust has ended, also if the clock has ended it and nobody has noticed yet.
+    pub(crate) fn cause(&self) -> LostCause {
+        // In this order: whoever ends it takes the time away last.
+        let until = self.until();
+        let by_the_clock =
+            if until >= self.limit { LostCause::MaxHold } else { LostCause::Expired };
+        self.lost.get().cloned().unwrap_or(by_the_clock)
     }
 
     /// Ends trust, once.
@@ -143,7 +150,7 @@ impl Keeper {
     pub(crate) fn keep(&self, hold: Hold, lease: Lease, limit: Moment) -> Arc<Trust> {
         let mut held = self.shared.held.lock();
         let id = hold.id;
-        let trust = Trust::new(held.renewals.insert(hold, lease, limit));
+        let trust = Trust::new(held.renewals.insert(hold, lease, limit), limit);
         if held.closed {
             held.renewals.remove(id);
             trust.end(LostCause::Closed);
@@ -417,35 +424,33 @@ async fn renew(shared: Arc<Shared>, lane: Arc<Lane>, asked_at: Moment, holds: Ve
         }
         Err(error) => Err(error),
     };
-    let changes = {
-        let mut held = shared.held.lock();
-        match answer {
-            Ok(answers) => {
-                counter!("lockstep_renewals_total", "store" => shared.store)
-                    .increment(holds.len() as u64);
-                let changes = {
-                    let now = shared.clock.now();
-                    held.renewals.answered(now, asked_at, &holds, answers, shared.drift)
-                };
-                for change in &changes {
-                    if let Change::Extended(id, until) = change
-                        && let Some(trust) = held.trusts.get(id)
-                        && trust.cause().is_none()
-                    {
-                        trust.until.store(until.as_nanos(), Ordering::Release);
-                    }
+    // Nothing is logged under the mutex, which every lock and every drop takes.
+    let changes = match answer {
+        Ok(answers) => {
+            counter!("lockstep_renewals_total", "store" => shared.store)
+                .increment(holds.len() as u64);
+            let mut held = shared.held.lock();
+            let now = shared.clock.now();
+            let changes = held.renewals.answered(now, asked_at, &holds, answers, shared.drift);
+            for change in &changes {
+                if let Change::Extended(id, until) = change
+                    && let Some(trust) = held.trusts.get(id)
+                    && trust.lost.get().is_none()
+                {
+                    trust.until.store(until.as_nanos(), Ordering::Release);
                 }
-                changes
             }
-            Err(error) => {
-                counter!("lockstep_renewal_errors_total", "store" => shared.store).increment(1);
-                let left = held.renewals.failed(shared.clock.now(), asked_at, &holds);
-                // Of what is gone, or was asked about again, nobody wants to hear.
-                if left > 0 {
-                    tracing::warn!(%error, holds = left, "renewal failed; it is tried again");
-                }
-                vec![]
+            changes
+        }
+        Err(error) => {
+            counter!("lockstep_renewal_errors_total", "store" => shared.store).increment(1);
+            let now = shared.clock.now();
+            let left = shared.held.lock().renewals.failed(now, asked_at, &holds);
+            // Of what is gone, or was asked about again, nobody wants to hear.
+            if left > 0 {
+                tracing::warn!(%error, holds = left, "renewal failed; it is tried again");
             }
+            vec![]
         }
     };
     for change in changes {

@@ -227,7 +227,7 @@ async fn sent_again(cluster: &Cluster, ways: &Ways, asks: &dyn LockStore, claim:
 
 /// The two lanes of one handle.
 async fn lanes(ways: &Ways) -> (Arc<dyn LockStore>, Arc<dyn LockStore>) {
-    let store = Redlock::from_url(&ways.url("node_timeout=300ms")).unwrap();
+    let store = Redlock::from_url(&ways.url("node_timeout=1500ms")).unwrap();
     (store.open(Some(Inbox::new())).await.unwrap(), store.open(None).await.unwrap())
 }
 
