@@ -18,7 +18,7 @@ pub(crate) fn waiters(
     table: &mut Table,
     store: &str,
     url: &str,
-    requests: impl Fn() -> Result<Option<u64>>,
+    requests: impl AsyncFn() -> Result<Option<u64>>,
 ) -> Result<()> {
     let per_hand_over = std::cell::RefCell::new(vec![]);
     let measured = |waiting: usize| {
@@ -51,7 +51,7 @@ fn waiting_on_one(
     url: &str,
     waiting: usize,
     time: Duration,
-    requests: &impl Fn() -> Result<Option<u64>>,
+    requests: &impl AsyncFn() -> Result<Option<u64>>,
 ) -> Result<(Rate, Option<f64>)> {
     measure::runtime()?.block_on(async {
         let handles = ours::handles(url, 10).await?;
@@ -68,11 +68,11 @@ fn waiting_on_one(
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            before = requests()?.zip(Some(measure::stopwatch()));
+            before = requests().await?.zip(Some(measure::stopwatch()));
             Ok(())
         };
         let rate = measure::tasks_after(all_wait, time, workers).await?;
-        let each = match (before, requests()?) {
+        let each = match (before, requests().await?) {
             (Some((before, watch)), Some(after)) => {
                 let laps = rate.per_second * watch.elapsed().as_secs_f64();
                 Some((after - before) as f64 / laps.max(1.0))

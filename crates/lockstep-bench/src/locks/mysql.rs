@@ -31,7 +31,7 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
         || ours::contended(&url, 8, time),
     )?;
     ours::readers(options, table, "mariadb", &url)?;
-    many::waiters(options, table, "mariadb", &url, || Ok(None))?;
+    many::waiters(options, table, "mariadb", &url, async || requests(&url).await)?;
     many::guards(options, table, "mariadb", &url)
 }
 
@@ -52,6 +52,13 @@ async fn prepare(url: &str) -> Result<()> {
 async fn connect(url: &str) -> Result<Conn> {
     let options = OptsBuilder::from_opts(Opts::from_url(url)?).prefer_socket(false);
     Ok(Conn::new(options).await?)
+}
+
+/// How many requests of clients the server has served; what procedures do inside does not count.
+async fn requests(url: &str) -> Result<Option<u64>> {
+    let counted: Option<(String, u64)> =
+        connect(url).await?.query_first("SHOW GLOBAL STATUS LIKE 'Questions'").await?;
+    Ok(counted.map(|(_, calls)| calls))
 }
 
 struct RawPair {

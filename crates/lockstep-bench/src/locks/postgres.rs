@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures_util::StreamExt;
-use lockstep_testkit::servers::PostgresServer;
+use lockstep_testkit::servers::{PostgresOptions, PostgresServer};
 use tokio_postgres::{AsyncMessage, Client, NoTls, Statement};
 
 use super::{many, ours};
@@ -31,8 +31,26 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
         || ours::contended(&url, 8, time),
     )?;
     ours::readers(options, table, "postgres", &url)?;
-    many::waiters(options, table, "postgres", &url, || Ok(None))?;
-    many::guards(options, table, "postgres", &url)
+    many::guards(options, table, "postgres", &url)?;
+    // A server of its own: to count takes time.
+    let server = PostgresServer::start_with(PostgresOptions {
+        settings: vec![("shared_preload_libraries".into(), "pg_stat_statements".into())],
+        ..PostgresOptions::default()
+    })?;
+    let url = server.url();
+    measure::runtime()?.block_on(async {
+        let (client, _) = connect(&url).await?;
+        Ok::<_, anyhow::Error>(client.batch_execute("CREATE EXTENSION pg_stat_statements").await?)
+    })?;
+    many::waiters(options, table, "postgres", &url, async || requests(&url).await)
+}
+
+/// How many requests of clients the server has served; what functions do inside does not count.
+async fn requests(url: &str) -> Result<Option<u64>> {
+    let (client, _) = connect(url).await?;
+    let sum = "SELECT sum(calls)::bigint FROM pg_stat_statements";
+    let calls: Option<i64> = client.query_one(sum, &[]).await?.get(0);
+    Ok(Some(calls.unwrap_or(0).try_into()?))
 }
 
 async fn prepare(url: &str) -> Result<()> {

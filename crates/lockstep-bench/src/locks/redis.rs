@@ -65,7 +65,7 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
     }
     plain_rows(options, table, &url)?;
     ours::readers(options, table, "redis", &url)?;
-    many::waiters(options, table, "redis", &url, || Ok(Some(requests(&mut connect(&url)?)?)))?;
+    many::waiters(options, table, "redis", &url, async || requests(&url))?;
     many::guards(options, table, "redis", &url)
 }
 
@@ -223,13 +223,13 @@ pub(super) fn rslock(urls: &[String], tasks: usize, time: Duration) -> Result<Ra
 }
 
 /// How many requests of ours the server has served; what scripts do inside does not count.
-fn requests(connection: &mut Connection) -> Result<u64> {
-    let info: String = connection
+fn requests(url: &str) -> Result<Option<u64>> {
+    let info: String = connect(url)?
         .req_command(redis::cmd("INFO").arg("commandstats"))
         .map(|value| redis::from_redis_value(value).unwrap_or_default())?;
     let calls = info
         .lines()
         .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="))
         .and_then(|rest| rest.split(',').next());
-    Ok(calls.unwrap_or("0").parse()?)
+    Ok(Some(calls.unwrap_or("0").parse()?))
 }

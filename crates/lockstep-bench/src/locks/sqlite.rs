@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use rusqlite::Connection;
 
-use super::ours;
+use super::{many, ours};
 use crate::measure::{self, Options, Rate};
 use crate::table::{Goal, Table};
 
@@ -22,7 +22,10 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
             || raw_pairs(&raw_path, level, time),
             || ours::free(&url, 1, time),
         )?;
-        ours::readers(options, table, &format!("sqlite {level}"), &url)?;
+        let store = format!("sqlite {level}");
+        ours::readers(options, table, &store, &url)?;
+        // There are no requests: the file is the store.
+        many::waiters(options, table, &store, &url, async || Ok(None))?;
     }
     Ok(())
 }

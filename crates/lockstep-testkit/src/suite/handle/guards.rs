@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockstep_core::Owner;
-use lockstep_lock::{LockError, LostCause};
+use lockstep_lock::{LockError, Lost, LostCause};
 
 use crate::suite::case::cases;
 use crate::suite::env::{Env, LONG, STEADY, Stopwatch, soon};
@@ -125,6 +125,15 @@ async fn trust_ends_after_the_maximum_hold(env: Env) -> Result<()> {
     let lost = soon("trust ends", guard.lost()).await?;
     assert_eq!(lost.cause, LostCause::MaxHold);
     assert!(asked.elapsed() >= limit && !guard.is_trusted());
+    // Work that is never idle finds out by the clock, before anybody has told it.
+    let busy = one.lock(env.name("busy")).max_hold(limit).await?;
+    let work = async {
+        loop {
+            tokio::task::yield_now().await;
+        }
+    };
+    let stopped: Result<(), Lost> = soon("the work is stopped", busy.run(work)).await?;
+    assert!(matches!(&stopped, Err(lost) if lost.cause == LostCause::MaxHold), "{stopped:?}");
     // The guard is still there, but nobody renews it: it passes on.
     soon("the lease runs out", other.lock(&name)).await??.release().await?;
     assert!(matches!(guard.release().await, Err(LockError::NotHeld { .. })));
@@ -132,9 +141,11 @@ async fn trust_ends_after_the_maximum_hold(env: Env) -> Result<()> {
 }
 
 async fn labels_of_handles_and_requests_are_shown(env: Env) -> Result<()> {
-    let locks = env.locks().await?.with_label("from the handle");
-    let (one, other) = (env.name("one"), env.name("other"));
+    let unnamed = env.locks().await?;
+    let locks = unnamed.clone().with_label("from the handle");
+    let (none, one, other) = (env.name("none"), env.name("one"), env.name("other"));
     let guards = [
+        unnamed.lock(&none).await?,
         locks.lock(&one).await?,
         locks.try_lock(&other).label("from the request").await?.context("it is free")?,
     ];
@@ -146,11 +157,16 @@ async fn labels_of_handles_and_requests_are_shown(env: Env) -> Result<()> {
             .context("it is held")?;
         Ok(view.label.as_str().to_owned())
     };
+    let program = std::env::current_exe()?;
+    let program = program.file_name().context("it is a file")?.to_string_lossy().into_owned();
+    let by_default = label(&none).await?;
+    let told = format!(" {} {program}", std::process::id());
+    assert!(by_default.strip_suffix(&told).is_some_and(|host| !host.is_empty()), "{by_default}");
     assert_eq!(label(&one).await?, "from the handle");
     assert_eq!(label(&other).await?, "from the request");
     let page = locks.list(env.prefix(), 10).await?;
     let names: Vec<&str> = page.locks.iter().map(|view| view.key.as_str()).collect();
-    assert_eq!((names, page.more), (vec![one.as_str(), other.as_str()], false));
+    assert_eq!((names, page.more), (vec![none.as_str(), one.as_str(), other.as_str()], false));
     for guard in guards {
         guard.release().await?;
     }
