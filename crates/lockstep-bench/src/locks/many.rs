@@ -12,12 +12,13 @@ use crate::table::{Goal, Table};
 
 const GUARDS: usize = 100_000;
 
-/// Hand-overs with 1,000 waiters against those with 10, and the requests each takes.
+/// Hand-overs with 1,000 waiters against those with 10, and the requests that each takes: about `usual`.
 pub(crate) fn waiters(
     options: &Options,
     table: &mut Table,
     store: &str,
     url: &str,
+    usual: f64,
     requests: impl AsyncFn() -> Result<Option<u64>>,
 ) -> Result<()> {
     let per_hand_over = std::cell::RefCell::new(vec![]);
@@ -37,9 +38,9 @@ pub(crate) fn waiters(
         let counts: Vec<f64> =
             per_hand_over.borrow().iter().filter(|(n, _)| *n == few).map(|(_, r)| *r).collect();
         if let Some(most) = counts.iter().copied().reduce(f64::max) {
-            // A release and an ask; keeping the places of those who wait adds a little.
+            // Keeping the places of those who wait adds a little.
             let name = format!("{store}, requests per hand-over, {few} waiters");
-            table.fact(&name, &format!("{most:.2}"), most < 3.0);
+            table.fact(&name, &format!("{most:.2}"), most < usual + 1.0);
         }
     }
     Ok(())

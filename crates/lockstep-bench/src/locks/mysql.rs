@@ -31,7 +31,8 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
         || ours::contended(&url, 8, time),
     )?;
     ours::readers(options, table, "mariadb", &url)?;
-    many::waiters(options, table, "mariadb", &url, async || requests(&url).await)?;
+    // The waits of a listener, interrupted and begun anew, are requests as well.
+    many::waiters(options, table, "mariadb", &url, 4.0, async || requests(&url).await)?;
     many::guards(options, table, "mariadb", &url)
 }
 

@@ -42,7 +42,8 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
         let (client, _) = connect(&url).await?;
         Ok::<_, anyhow::Error>(client.batch_execute("CREATE EXTENSION pg_stat_statements").await?)
     })?;
-    many::waiters(options, table, "postgres", &url, async || requests(&url).await)
+    // A release and an ask.
+    many::waiters(options, table, "postgres", &url, 2.0, async || requests(&url).await)
 }
 
 /// How many requests of clients the server has served; what functions do inside does not count.

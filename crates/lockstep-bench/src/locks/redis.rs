@@ -65,7 +65,8 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
     }
     plain_rows(options, table, &url)?;
     ours::readers(options, table, "redis", &url)?;
-    many::waiters(options, table, "redis", &url, async || requests(&url))?;
+    // A release and an ask.
+    many::waiters(options, table, "redis", &url, 2.0, async || requests(&url))?;
     many::guards(options, table, "redis", &url)
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn rows(options: &Options, table: &mut Table) -> Result<()> {
         let store = format!("sqlite {level}");
         ours::readers(options, table, &store, &url)?;
         // There are no requests: the file is the store.
-        many::waiters(options, table, &store, &url, async || Ok(None))?;
+        many::waiters(options, table, &store, &url, 0.0, async || Ok(None))?;
     }
     Ok(())
 }
