@@ -23,5 +23,7 @@ mod shared;
 mod support;
 #[path = "it/tls.rs"]
 mod tls;
+#[path = "it/unfit.rs"]
+mod unfit;
 #[path = "it/verbs.rs"]
 mod verbs;

@@ -63,28 +63,6 @@ async fn an_old_server_is_named_and_the_password_it_repeats_is_not() {
 }
 
 #[tokio::test]
-async fn a_cluster_is_refused() {
-    let (kind, message) = refused(|command| match command.contains("INFO\r\n") {
-        true if !command.contains("SETINFO") => Some("$17\r\ncluster_enabled:1\r\n"),
-        _ => Some("+OK\r\n"),
-    })
-    .await;
-    assert_eq!(kind, ErrorKind::Config);
-    assert!(message.contains("Cluster") && message.contains("single server"), "{message}");
-}
-
-#[tokio::test]
-async fn a_sentinel_is_refused() {
-    let (kind, message) = refused(|command| match command.contains("INFO\r\n") {
-        true if !command.contains("SETINFO") => Some("$19\r\nredis_mode:sentinel\r\n"),
-        _ => Some("+OK\r\n"),
-    })
-    .await;
-    assert_eq!(kind, ErrorKind::Config);
-    assert!(message.contains("Sentinel") && message.contains("single server"), "{message}");
-}
-
-#[tokio::test]
 async fn a_server_that_hangs_up_is_unavailable() {
     let (kind, message) = refused(|_| None).await;
     assert_eq!(kind, ErrorKind::Unavailable);

@@ -4,6 +4,7 @@ use lockstep_core::{ClaimId, Effect, ErrorKind, Owner};
 use lockstep_lock::store::{Answer, Claim, Connect, Query};
 use lockstep_lock::{Fencing, Inbox, Scope};
 use lockstep_redis::Redis;
+use lockstep_testkit::servers::{RedisOptions, RedisServer};
 
 use crate::support::{Bench, LONG, listen, server, until};
 
@@ -165,4 +166,27 @@ async fn wrong_credentials_and_missing_rights_are_denied() {
     let denied = lane.acquire(&bench.claim("a", LONG)).await.unwrap_err();
     assert_eq!(denied.kind(), ErrorKind::Denied, "{denied}");
     bench.raw::<()>(&["ACL", "DELUSER", &user]).await;
+}
+
+#[tokio::test]
+async fn a_password_that_is_changed_in_its_file_is_used_by_the_next_connection() {
+    let password = Some("the first".to_owned());
+    let server = RedisServer::start(RedisOptions { password, ..RedisOptions::default() }).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "the first\n").unwrap();
+    let url =
+        format!("redis://127.0.0.1:{}?password_file={}", server.port(), file.path().display());
+    let lane = Redis::from_url(&url).unwrap().open(None).await.unwrap();
+    let claim = Bench::new().await.claim("a", LONG);
+    assert!(matches!(lane.acquire(&claim).await.unwrap(), Answer::Granted { .. }));
+
+    std::fs::write(file.path(), "the second").unwrap();
+    server.ask(&["CONFIG", "SET", "requirepass", "the second"]).unwrap();
+    // Whoever asked with the first password is cut off as well.
+    assert!(server.ask(&["PING"]).is_err());
+    let admin = redis::Client::open(format!("redis://:the%20second@127.0.0.1:{}", server.port()));
+    let mut admin = admin.unwrap().get_connection().unwrap();
+    let _: redis::Value =
+        redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").query(&mut admin).unwrap();
+    until(async || lane.acquire(&claim).await.is_ok()).await;
 }

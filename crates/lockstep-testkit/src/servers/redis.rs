@@ -33,6 +33,9 @@ pub struct RedisOptions {
     pub persistence: Persistence,
     /// The port of the server on this machine to replicate; it must have the same password.
     pub replica_of: Option<u16>,
+    /// A Sentinel: it watches over other servers, and keeps nothing itself. It cannot be
+    /// [asked](RedisServer::ask) or restarted.
+    pub sentinel: bool,
     /// Asked from every client.
     pub password: Option<String>,
     /// Serves TLS with these, on a port of its own; [`RedisServer::url`] then names that one.
@@ -70,7 +73,10 @@ impl RedisServer {
             if let Some(tls_port) = tls_port {
                 launch = launch.args(["--tls-port".to_owned(), tls_port.to_string()]);
             }
-            let process = launch.start(|pid| answers(pid, port, password.as_deref()))?;
+            let process = launch.start(|pid| match options.sentinel {
+                true => watches(pid, port),
+                false => answers(pid, port, password.as_deref()),
+            })?;
             Ok((launch, process, port, tls_port))
         })
         .context("cannot start Redis")?;
@@ -146,7 +152,14 @@ impl RedisServer {
 }
 
 fn launch(options: &RedisOptions, folder: &Folder) -> Result<Launch> {
-    let mut launch = Launch::new("redis-server", &folder.path)?
+    let mut launch = Launch::new("redis-server", &folder.path)?;
+    if options.sentinel {
+        // It keeps what it learns in there.
+        let notes = folder.path.join("sentinel.conf");
+        std::fs::write(&notes, "")?;
+        launch = launch.args([notes.into(), OsString::from("--sentinel")]);
+    }
+    launch = launch
         .args(["--bind", "127.0.0.1", "--daemonize", "no", "--save", "", "--dir"])
         .args([&folder.path])
         // By default a master waits for further replicas before it serves the first.
@@ -186,6 +199,20 @@ fn answers(pid: Pid, port: u16, password: Option<&str>) -> Result<()> {
     // Another Redis may have won the race for the port, and answers just as well.
     let info = ask(port, password, &["INFO", "server"])?;
     ensure!(info.contains(&format!("process_id:{pid}\r\n")), "another server has the port");
+    Ok(())
+}
+
+/// The same of a Sentinel, which does not know how to say goodbye.
+fn watches(pid: Pid, port: u16) -> Result<()> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(ASK_LIMIT))?;
+    stream.write_all(encoded(&["INFO", "server"]).as_bytes())?;
+    let (mut told, mut more) = (Vec::new(), [0; 1024]);
+    while !String::from_utf8_lossy(&told).contains(&format!("process_id:{pid}\r\n")) {
+        let length = stream.read(&mut more)?;
+        ensure!(length > 0, "it hangs up");
+        told.extend_from_slice(&more[..length]);
+    }
     Ok(())
 }
 
