@@ -474,14 +474,12 @@ impl Lane {
             // Written down first, and never taken back: if nobody hears of what comes next, it ends with its
             // ttl.
             self.adopt(&claim, &found.key, &session);
-            if session.is_dead() {
-                continue;
-            }
-            if self.lives_with(hold.id, found, &session).await? {
+            if !session.is_dead() && self.lives_with(hold.id, found, &session).await? {
                 self.granted(&claim, found.create);
                 return Ok(Renewal::Renewed);
             }
-            // It was changed after it was read, perhaps by an adoption that was given up and comes late.
+            // The lease was given back just now, or the key was changed after it was read, perhaps by an
+            // adoption that was given up and comes late.
         }
         Err(error::silent("somebody else changes this hold all the time; etcd"))
     }
